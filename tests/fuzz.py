@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.errors import ExitCode, ReconcilerError
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 
 T = TypeVar("T")
 

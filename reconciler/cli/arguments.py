@@ -11,9 +11,9 @@ from typing import Any
 from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE
 from reconciler.clock import zoned_ms
 from reconciler.config.secrets import filled, remember
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT32_MAX
+from reconciler.core.text import whole_number
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 

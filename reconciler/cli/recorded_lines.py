@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from reconciler import written
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError
+from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.near import known_names
 from reconciler.state import lines as state_lines

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 
 SHORTEST = 4
 """Characters. A shorter text protects nothing, and occurs in any sentence."""

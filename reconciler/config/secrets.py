@@ -18,7 +18,7 @@ from reconciler.config.redaction import SHORTEST as SHORTEST_SECRET
 from reconciler.config.table import Faults, Unknown
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 from reconciler.fileio import why
 
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 
 
 class ExitCode(IntEnum):

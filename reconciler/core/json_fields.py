@@ -16,9 +16,9 @@ from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from reconciler.core.anchors import Names, encodable
-from reconciler.core.decimal_text import INT32_MAX as INT32_MAX
-from reconciler.core.decimal_text import INT64_MAX as INT64_MAX
-from reconciler.core.decimal_text import INT64_MIN as INT64_MIN
+from reconciler.core.text import INT32_MAX as INT32_MAX
+from reconciler.core.text import INT64_MAX as INT64_MAX
+from reconciler.core.text import INT64_MIN as INT64_MIN
 
 _LONGEST_NAME = 60
 """Characters of a field's name that an error repeats: a file may have one of any length."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.demo.job import KILLED, Work
 from reconciler.demo.lab.kafka import QUICK_JVM
 from reconciler.demo.lab.processes import Child, kill_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import some
+from reconciler.core.text import some
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision

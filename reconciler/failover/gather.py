@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
+from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import JobRows
 from reconciler.failover.stored import Selected, is_unread

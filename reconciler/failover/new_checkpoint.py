@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reconciler.config.file import Config
-from reconciler.core.decimal_text import some
-from reconciler.core.visible import command
+from reconciler.core.text import command, some
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from reconciler import written
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, NotCreated, OutcomeUnknown, ReconcilerError
+from reconciler.core.text import counted
 from reconciler.failover.recorded import malformed, number_in
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, TopicPartition, Traits
 from reconciler.state.moving import NewNumber

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reconciler.core.decimal_text import counted
+from reconciler.core.text import counted
 from reconciler.core.verdicts import Position, Skips
 from reconciler.failover import positions
 from reconciler.plan.document import PartitionPlan, Plan, skips_words

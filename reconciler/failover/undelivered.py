@@ -26,11 +26,11 @@ from typing import NamedTuple
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset, fingerprint
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import NotRead, ReconcilerError
 from reconciler.core.probes import Search, ask_edges, ask_read
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
+from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.gather import JobPartition, Key
 from reconciler.failover.leaving import LIMIT_S

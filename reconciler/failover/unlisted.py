@@ -15,8 +15,8 @@ from functools import cache
 from reconciler.config.file import Config, Job
 from reconciler.config.places import has_groups, one_store
 from reconciler.config.settings import TopicNames
-from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Refused
+from reconciler.core.text import counted, some
 from reconciler.places.registry import is_end_of_batch
 from reconciler.ports import OffsetReader, topic_counts
 

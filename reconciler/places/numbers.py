@@ -12,8 +12,8 @@ from enum import Enum
 
 from reconciler.config.addresses import pairs, scheme_of
 from reconciler.core.anchors import shown
-from reconciler.core.decimal_text import NotDecimal
 from reconciler.core.json_fields import INT64_MAX
+from reconciler.core.text import NotDecimal
 from reconciler.places.parameters import Parameters
 
 PARAMETER = "number"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from reconciler.config.addresses import pairs
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.errors import ConfigError
+from reconciler.core.text import whole_number
 from reconciler.places import common
 
 ENCODED = "write / ? @ : % as %2F %3F %40 %3A %25"

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from reconciler.core import decimal_text
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition, encodable, shown
 from reconciler.core.errors import Refused
 from reconciler.core.json_fields import FieldError, json_object
+from reconciler.core.text import partition_of
 from reconciler.places.common import malformed
 from reconciler.places.numbers import Number
 from reconciler.ports import Row
@@ -224,7 +224,7 @@ def offsets_in(found: object, within: Sequence[str] = ()) -> dict[TopicPartition
         if not isinstance(partitions, dict):
             raise FieldError(None, "is not offsets by topic and partition")
         for name, value in partitions.items():
-            number = decimal_text.partition_of(name)
+            number = partition_of(name)
             key = TopicPartition(topic, UNKNOWN_PARTITION if number is None else number)
             named[key] = name if number is None else value
     return named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.core.decimal_text import MOST_NAMES, some
+from reconciler.core.text import MOST_NAMES, some
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.plan.document import PartitionPlan, StartPolicy, why_stopped
 from reconciler.plan.sinks import SinkRow

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.json_fields import FieldError, Fields, json_value
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.fileio import LARGEST_FILE, locked, open_regular, write_whole
 
 if TYPE_CHECKING:

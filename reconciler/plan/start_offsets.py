@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.json_fields import compact
+from reconciler.core.text import some
 from reconciler.core.verdicts import Position
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.plan.sinks import why_sink_stops

@@ -12,8 +12,8 @@ from dataclasses import replace
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import settings_of
 from reconciler.core.anchors import Record, real_topic_id
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
+from reconciler.core.text import counted
 from reconciler.core.unanchored.spelling import reader_of
 from reconciler.failover.unanchored import own_topics
 from reconciler.kafka.mirror.account import LOCATION

@@ -16,7 +16,7 @@ from pathlib import Path
 from reconciler.config.addresses import BROKERS_TOO
 from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError, ReconcilerError, together
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.fileio import why
 from reconciler.preflight.java_properties import UnreadableText, line_name, logical_lines, read_line
 from reconciler.preflight.logins import JAAS, login

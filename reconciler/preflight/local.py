@@ -14,7 +14,7 @@ from reconciler.clock import stamp
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.jobs.watch.listener import ListenAddress, check_tls
 from reconciler.near import near_names
 from reconciler.plan import signing

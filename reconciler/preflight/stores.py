@@ -8,9 +8,9 @@ from contextlib import closing, suppress
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
-from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
+from reconciler.core.text import counted, some
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.sinks.registry import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of

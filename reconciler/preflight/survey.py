@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from reconciler.config.places import has_groups
 from reconciler.core.anchors import Record
-from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import ConfigError
 from reconciler.core.probes import Withheld
+from reconciler.core.text import counted, some
 from reconciler.failover.no_rows import no_rows, topics_of
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of

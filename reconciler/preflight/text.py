@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconciler.config.settings import MEANINGS
-from reconciler.core.decimal_text import some
 from reconciler.core.policies import TopicPolicy
-from reconciler.core.visible import is_hidden
+from reconciler.core.text import is_hidden, some
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.places.numbers import is_undecided
 from reconciler.preflight.identity import NONE, Proposal

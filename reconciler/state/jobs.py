@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused
 from reconciler.core.json_fields import FieldError
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.state import journal as journals
 from reconciler.state import locations, plans
 from reconciler.state.journal import FULL_EVERY, KEPT, KEPT_DAYS

@@ -30,7 +30,7 @@ from reconciler.core.anchor_fields import LONG
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
 from reconciler.core.json_fields import FieldError
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.state import anchor_lines, journal, locations, plans
 from reconciler.state.anchor_lines import FORMAT
 from reconciler.state.jobs import JobState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.decimal_text import NotDecimal
 from reconciler.core.json_fields import INT64_MAX
+from reconciler.core.text import NotDecimal
 from reconciler.places.hbase.layouts import cloudera
 from reconciler.places.numbers import Number, is_undecided, suspicious_name
 from reconciler.places.zookeeper.layouts import Consumers, Single

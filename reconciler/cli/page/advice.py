@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.core.decimal_text import counted, some
+from reconciler.core.text import command, counted, some
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.core.visible import command
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
 from reconciler.places.registry import checkpoint_path, traits

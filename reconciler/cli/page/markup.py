@@ -16,7 +16,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 
 LONGEST = 2_000
 """Characters of one text on a page. Kafka's names have at most 249; a longer text is complete in the plan's file."""

@@ -10,7 +10,7 @@ from reconciler.cli.page.markup import Markup, document, escaped, fill, fill_eac
 from reconciler.cli.page.rows import LONGEST_NAME, PageRow, command_box, entries_of, table_rows
 from reconciler.cli.terminal.glossary import FINDINGS
 from reconciler.cli.terminal.report import not_judged_text, short_count
-from reconciler.core.decimal_text import counted, some
+from reconciler.core.text import counted, some
 from reconciler.core.verdicts import Position
 from reconciler.failover.totals import outcome, replay_total, skips_sum
 from reconciler.plan.document import Plan, StartPolicy

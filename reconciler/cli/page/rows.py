@@ -10,7 +10,7 @@ from reconciler.cli.page.advice import Files, row_steps
 from reconciler.cli.page.markup import Markup, escaped, fill, fill_each
 from reconciler.cli.terminal.report import replay_text, skips_text, tone_of
 from reconciler.clock import stamp
-from reconciler.core.decimal_text import counted
+from reconciler.core.text import counted
 from reconciler.plan.document import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
 from reconciler.plan.sentences import place_name
 from reconciler.plan.sinks import why_sink_stops

@@ -16,7 +16,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from reconciler.core.visible import escape
+from reconciler.core.text import escape
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from reconciler.cli.terminal.output import json_line_by_line
 from reconciler.config.redaction import KNOWN
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 
 CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.places", "reconciler.demo.lab.traffic")
 """Loggers of the Kafka client's own lines, which repeat on every retry what the final error says once."""

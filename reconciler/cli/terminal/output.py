@@ -18,9 +18,8 @@ from typing import NewType, TextIO
 from reconciler.cli.terminal.encoding import can_show
 from reconciler.cli.terminal.text import cut, fold
 from reconciler.config.redaction import KNOWN
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.errors import ConfigError
-from reconciler.core.visible import escape, is_hidden, visible
+from reconciler.core.text import escape, is_hidden, visible, whole_number
 
 Shown = NewType("Shown", str)
 """Text for a terminal: foreign text in it is escaped, so its line feeds and colours are this program's."""

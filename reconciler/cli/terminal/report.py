@@ -9,8 +9,8 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
+from reconciler.core.text import visible
 from reconciler.core.verdicts import MatchedBy, Verdict
-from reconciler.core.visible import visible
 from reconciler.plan.document import (
     JobPlan,
     NotJudged,

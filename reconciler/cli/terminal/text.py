@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from reconciler.cli.terminal.encoding import shown
-from reconciler.core.decimal_text import MOST_NAMES, some
+from reconciler.core.text import MOST_NAMES, some
 
 ELLIPSIS = "…"
 

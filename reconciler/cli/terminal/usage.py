@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from reconciler.core.visible import visible
+from reconciler.core.text import visible
 from reconciler.near import near_names
 
 CONFIG_VARIABLE = "RECONCILER_CONFIG"

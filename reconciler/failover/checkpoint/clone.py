@@ -21,9 +21,9 @@ from reconciler import __version__, written
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.anchors import encodable
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.json_fields import FieldError
+from reconciler.core.text import counted
 from reconciler.failover.check import check
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
 from reconciler.failover.checkpoint.verify import (

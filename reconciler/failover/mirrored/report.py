@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
+from reconciler.core.text import counted, some
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked

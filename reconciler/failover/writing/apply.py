@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
+from reconciler.core.text import counted
 from reconciler.failover.corrections import Corrections, Planned
 from reconciler.failover.numbers import JobRows, read_numbers
 from reconciler.failover.outside import Outside

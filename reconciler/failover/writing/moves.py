@@ -13,7 +13,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.failover.numbers import read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.store_place import StorePlace

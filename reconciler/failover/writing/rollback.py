@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from reconciler.config.file import Job
 from reconciler.config.streams import Naming
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.moves import keys_left

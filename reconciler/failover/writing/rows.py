@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from reconciler import written
 from reconciler.config.file import Job
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError
+from reconciler.core.text import counted
 from reconciler.failover.writing.plan_checks import AGAIN
 from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult, by_key
 

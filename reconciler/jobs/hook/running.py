@@ -12,8 +12,8 @@ from contextlib import closing
 from functools import partial
 
 from reconciler.config.file import Cluster, Config, Job
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, Unreachable
+from reconciler.core.text import some
 from reconciler.jobs.hook.where import Side
 from reconciler.places.registry import traits
 from reconciler.ports import HasMembers, OffsetStore

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from reconciler.config.addresses import scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.config.identity import IdentitySettings, SpecifiedIdentity
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
+from reconciler.core.text import command, counted
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.outside import Outside

@@ -17,8 +17,8 @@ from pathlib import Path
 from reconciler import written
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.text import command
 from reconciler.core.verdicts import Verdict
-from reconciler.core.visible import command
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, StoreOpener

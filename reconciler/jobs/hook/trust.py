@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.visible import command
+from reconciler.core.text import command
 
 if TYPE_CHECKING:
     from reconciler.plan.document import Plan

@@ -14,10 +14,9 @@ from enum import StrEnum
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import cluster_table
 from reconciler.core.anchors import real_topic_id
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.policies import StartPlace
-from reconciler.core.visible import command
+from reconciler.core.text import command, some
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener

@@ -20,7 +20,7 @@ from functools import partial
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.failover.recorded import (
     Gathered,
     JobPlace,

@@ -26,9 +26,8 @@ from typing import NamedTuple
 from reconciler.clock import stamp
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.visible import command
+from reconciler.core.text import command, some
 from reconciler.jobs.tracking.lookback import LookbackResult
 from reconciler.jobs.tracking.source import Place, SourceLog
 from reconciler.places.checkpoint.log import by_partition

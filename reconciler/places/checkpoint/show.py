@@ -16,8 +16,8 @@ from typing import Any
 
 from reconciler.core import json_fields
 from reconciler.core.anchors import encodable
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.json_fields import FieldError
+from reconciler.core.text import whole_number
 from reconciler.places.checkpoint.log import batch_of
 from reconciler.places.checkpoint.reading import read_folder, read_manifest
 from reconciler.places.checkpoint.restart import Checkpoint

@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.identity import identity_from_spec, load_function
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT32_MAX
+from reconciler.core.text import whole_number
 from reconciler.places import common
 from reconciler.places.hbase.layouts import cdap, cloudera, flowlet
 from reconciler.places.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint

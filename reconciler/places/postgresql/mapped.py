@@ -20,10 +20,9 @@ from typing import Any
 
 from psycopg import sql
 
-from reconciler.core import decimal_text
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, shown
-from reconciler.core.decimal_text import NotDecimal
 from reconciler.core.errors import Refused
+from reconciler.core.text import NotDecimal, offset_of, partition_of
 from reconciler.near import tables_like
 from reconciler.places import common
 from reconciler.places.postgresql.address import MappedTable
@@ -156,12 +155,12 @@ class MappedStore:
         )
 
     def _row(self, group: str, topic: str | None, partition: str | None, offset: str | None, version: str) -> Row:
-        number = None if partition is None else decimal_text.partition_of(partition)
+        number = None if partition is None else partition_of(partition)
         if topic is None or number is None:
             problem = f"its partition is {shown(partition)}"
             return self._malformed(group, TopicPartition(topic or "", UNKNOWN_PARTITION), problem, version=version)
         try:
-            stored = StoredOffset(self._columns.number.offset(decimal_text.offset_of(offset or "")))
+            stored = StoredOffset(self._columns.number.offset(offset_of(offset or "")))
         except NotDecimal as err:
             problem = f"its offset is {shown(offset)}, which {err}"
             return self._malformed(group, TopicPartition(topic, number), problem, version=version)

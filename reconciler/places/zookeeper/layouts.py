@@ -19,9 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Protocol, TypeAlias
 
-from reconciler.core import decimal_text
-from reconciler.core.decimal_text import NotDecimal
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.text import NotDecimal, offset_of, partition_of
 from reconciler.places import common
 from reconciler.places.numbers import Number
 from reconciler.places.zookeeper import single_text
@@ -88,12 +87,12 @@ class Consumers(Layout):
             f"{folder}/{name}": (topic, partition)
             for folder, topic in folders.items()
             for name in found[folder] or ()
-            if (partition := decimal_text.partition_of(name)) is not None
+            if (partition := partition_of(name)) is not None
         }
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         assert partition is not None
-        offset = self.number.offset(decimal_text.offset_of(data))
+        offset = self.number.offset(offset_of(data))
         return {partition: PartitionText(partition, offset, data.decode("ascii"))}
 
     def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
@@ -102,7 +101,7 @@ class Consumers(Layout):
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, int]) -> bytes:
         ((_, edit),) = edits.items()
-        if data is not None and self.number.offset(decimal_text.offset_of(data)) == edit:
+        if data is not None and self.number.offset(offset_of(data)) == edit:
             return data
         return b"%d" % self.number.kept(edit)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from reconciler.core.anchors import UNKNOWN_PARTITION
-from reconciler.core.decimal_text import partition_of
 from reconciler.core.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
+from reconciler.core.text import partition_of
 
 _ENTRY = re.compile(r"([0-9]{1,40})(\s*:\s*)([+-]?[0-9]{1,40})", re.ASCII)
 _END = re.compile(r"[\s,]*", re.ASCII)

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.decimal_text import NotDecimal
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.text import NotDecimal
 from reconciler.places import common
 from reconciler.places.zookeeper.client import Check, Create, Ensemble, Operation, Set, Znode, ancestors
 from reconciler.places.zookeeper.layouts import Layout, damaged

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.core.anchors import has_fingerprint
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, ReconcilerError, Unreachable
+from reconciler.core.text import some
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.result import StayRange, Uncompared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.clock import stamp
-from reconciler.core.decimal_text import some
+from reconciler.core.text import some
 from reconciler.spark.audit.extents import ReachedLogs
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import AuditResult, Uncompared

@@ -40,9 +40,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.core.json_fields import FieldError
+from reconciler.core.text import some
 from reconciler.places.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are, require_atomic

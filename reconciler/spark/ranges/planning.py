@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args, get_type_hints
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.text import some
 from reconciler.ports import ClusterInfo, Row, TopicPartition
 
 CORRECT_THEM = (

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from reconciler.core import json_fields
-from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
+from reconciler.core.text import some
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark import last_records as point_reads
 from reconciler.spark.last_records import LastRecord, OffsetSpan

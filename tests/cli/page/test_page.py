@@ -19,8 +19,8 @@ from reconciler.cli.page.advice import MOST_SETS, next_steps, path_for_job, row_
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.rows import WIDEST, bar
+from reconciler.core.text import command
 from reconciler.core.verdicts import Position, Skips
-from reconciler.core.visible import command
 from reconciler.plan.document import NotJudged, Plan, StartPolicy, parse_plan
 from reconciler.plan.sinks import SinkOutcome, SinkRow
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.cli.terminal.report import plan_text
-from reconciler.core.decimal_text import MOST_NAMES
+from reconciler.core.text import MOST_NAMES
 from reconciler.core.verdicts import Verdict
 from reconciler.plan.document import PartitionPlan, StartPolicy
 from tests.plan.test_plan import part, plan_of

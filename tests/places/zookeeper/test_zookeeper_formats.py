@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core import decimal_text
 from reconciler.core.anchors import UNKNOWN_PARTITION
-from reconciler.core.decimal_text import NotDecimal
+from reconciler.core.text import NotDecimal, offset_of, partition_of
 from reconciler.places.zookeeper import single_text
 from reconciler.places.zookeeper.layouts import Consumers, Single, problem_of
 from reconciler.places.zookeeper.single_text import NotAListing, parse
@@ -33,7 +32,7 @@ PARTITIONS = st.integers(0, 2**31 - 1)
     ],
 )
 def test_an_offset_is_decimal_text(data, offset):
-    assert decimal_text.offset_of(data) == offset
+    assert offset_of(data) == offset
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_an_offset_is_decimal_text(data, offset):
 )
 def test_other_text_is_refused_with_a_reason(data, problem):
     with pytest.raises(NotDecimal, match=problem):
-        decimal_text.offset_of(data)
+        offset_of(data)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_other_text_is_refused_with_a_reason(data, problem):
     [("0", 0), ("18", 18), ("2147483647", 2**31 - 1), ("2147483648", None), ("07", None), ("-1", None), ("x", None)],
 )
 def test_a_partition_is_its_plain_number(name, partition):
-    assert decimal_text.partition_of(name) == partition
+    assert partition_of(name) == partition
 
 
 # ---------------------------------------------------------------- paths

@@ -19,9 +19,8 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
-from reconciler.core.visible import command
+from reconciler.core.text import command, counted
 from reconciler.failover import inputs
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, check_still, check_writable, prepare, write

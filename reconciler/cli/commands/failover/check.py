@@ -14,7 +14,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json_text, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand
 from reconciler.failover.totals import outcome

@@ -19,8 +19,8 @@ from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode
+from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.checkpoint.clone import Clone, clone

@@ -21,10 +21,9 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
+from reconciler.core.text import command, counted
 from reconciler.core.verdicts import STOPS, Verdict
-from reconciler.core.visible import command
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each

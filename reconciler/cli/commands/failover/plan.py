@@ -16,8 +16,8 @@ from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, ExitCode, worst
+from reconciler.core.text import counted
 from reconciler.failover.check import Checked
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.totals import outcome

@@ -17,8 +17,8 @@ from reconciler.cli.terminal.output import say
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst
+from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.whereabouts import toward_place
 from reconciler.failover.writing.moves import finish, roll_back

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.core.visible import command
+from reconciler.core.text import command
 
 if TYPE_CHECKING:
     from reconciler.demo.scenario import Demo, DemoResult

@@ -22,8 +22,8 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
+from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all

@@ -19,7 +19,7 @@ from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_c
 from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, any_home, read_config
 from reconciler.core.errors import ExitCode, ReconcilerError
-from reconciler.core.visible import command
+from reconciler.core.text import command
 from reconciler.failover import inputs
 from reconciler.preflight.check import connections
 from reconciler.preflight.local import on_this_machine

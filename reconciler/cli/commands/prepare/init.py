@@ -26,9 +26,8 @@ from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
 from reconciler.config.file import CLUSTER_NAME, SearchSettings, any_home, load_config
 from reconciler.config.secrets import filled, remember
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
-from reconciler.core.visible import command
+from reconciler.core.text import command, counted
 from reconciler.failover import inputs
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.kafka.apart import open_log

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.settings import MirrorSettings
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import TopicPolicy, TopicTemplate
+from reconciler.core.text import counted
 from reconciler.kafka.mirror.topics import Mirror, is_source, mirrors, named, with_common_suffix
 from reconciler.preflight.mirror_file import Flow, Naming, naming, read_flows
 

@@ -18,8 +18,8 @@ from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, 
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
-from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode
+from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.mirrored.report import MirrorReport, report

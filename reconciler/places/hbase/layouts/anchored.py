@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 from reconciler.core import anchor_fields, json_fields
 from reconciler.core.anchors import StoredOffset, TopicPartition
-from reconciler.core.decimal_text import whole_number
 from reconciler.core.json_fields import FieldError, required
+from reconciler.core.text import whole_number
 
 FORMAT = "reconciler.hbase/1"
 FAMILY = b"o"

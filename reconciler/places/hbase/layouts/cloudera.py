@@ -23,8 +23,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from reconciler.core import decimal_text
-from reconciler.core.decimal_text import NotDecimal
+from reconciler.core import text as decimal_text
+from reconciler.core.text import NotDecimal
 from reconciler.places.numbers import Number
 
 FAMILY = b"offsets"
