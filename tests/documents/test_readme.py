@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -19,24 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.main import _parse
-from reconciler.config.file import load_config
 from reconciler.places.registry import open_store
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state
 from tests import ROOT
+from tests.documents.doors import FIRST, blocks
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.system
-DOORS = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Which job")[2].partition("\n## ")[0]
-_, PAGE, *OTHERS = DOORS.split("\n### ")
 DEFAULTS = "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\nspark.jars {jars}\n"
-
-
-def blocks(text: str) -> list[tuple[str, str]]:
-    """The kind and the text of each block of code."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 class Reader:
@@ -47,7 +38,7 @@ class Reader:
 
         self.folder = folder
         self.topic = topic
-        page = PAGE.replace('["events"]', f'["{topic}"]').replace("/var/lib/clicks", str(folder))
+        page = FIRST.replace('["events"]', f'["{topic}"]').replace("/var/lib/clicks", str(folder))
         found = blocks(page.replace("kafka-a:9092", a).replace("kafka-b:9092", b))
         (config,), (job,) = ([text for kind, text in found if kind == wanted] for wanted in ("toml", "python"))
         (folder / "reconciler.toml").write_text(config)
@@ -171,24 +162,3 @@ def test_the_readmes_job_runs_at_home_over_the_move_and_on_the_other_cluster(
             reader.processes(said, names(50), "checkpoint-2")
         assert "every offset is right" in said.read_text()
     assert sorted(path.name for path in tmp_path.glob("checkpoint*")) == ["checkpoint", "checkpoint-2"]
-
-
-def test_there_is_a_door_for_each_kind_of_job() -> None:
-    doors = [each.partition("\n")[0] for each in (PAGE, *OTHERS)]
-    assert doors == ["It has a checkpoint only", "It uses foreachBatch", "It is a consumer group"]
-
-
-@pytest.mark.parametrize("door", OTHERS, ids=lambda door: door.partition("\n")[0])
-def test_the_other_doors_jobs_fit_into_the_first_ones_file(door: str, tmp_path: Path) -> None:
-    (whole,) = [text for kind, text in blocks(PAGE) if kind == "toml"]
-    (table,) = [text for kind, text in blocks(door) if kind == "toml"]
-    path = tmp_path / "reconciler.toml"
-    path.write_text(whole.partition("[[jobs]]")[0] + table)
-    (job,) = load_config(path, {}).jobs
-    assert job.topics == ("events",)
-    for kind, text in blocks(door):
-        if kind == "python":
-            compile(text, "README.md", "exec")
-        for command in text.splitlines() if not kind else ():
-            parsed = _parse(shlex.split(command)[1:])
-            assert getattr(parsed, "job", job.name) in (job.name, [], None), command
