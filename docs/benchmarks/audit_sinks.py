@@ -24,12 +24,10 @@ from typing import Any
 from docs.benchmarks.common import cpu_s, peak_mb, print_json
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import ClusterLog, Edges, Reach, ReachedLogs
-from reconciler.spark.audit.figures import Rules
-from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.output import Columns, Output
-from reconciler.spark.audit.result import StayRange
+from reconciler.spark.audit.result import Rules, StayRange
 from reconciler.spark.audit.stays import Stays, Unit
-from reconciler.spark.audit.tally import PER_TASK, Scope, examples, of_output, sighted, tallied
+from reconciler.spark.audit.tally import PER_TASK, Naming, Scope, examples, of_output, sighted, tallied
 from reconciler.spark.target import ClusterAccess
 from tests.spark.sessions import SMALL
 

@@ -190,7 +190,7 @@ def _spark_engine(config: Config, options: argparse.Namespace, until_the_end: Ex
         raise ConfigError(
             "--engine spark needs pyspark, which is not installed.", hint="Install it: pip install pyspark"
         ) from error
-    from reconciler.spark.distributed.run import PER_TASK, SparkEngine
+    from reconciler.spark.distributed import PER_TASK, SparkEngine
     from reconciler.spark.session import own_session
 
     per_task = PER_TASK if options.per_task is None else options.per_task

@@ -93,7 +93,7 @@ def run(work: Work) -> None:
 def _session(home: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from reconciler.spark.connector import with_kafka
+    from reconciler.spark.session import with_kafka
 
     builder = SparkSession.builder.appName("clicks").master("local[2]")
     for key, value in {

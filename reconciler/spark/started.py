@@ -28,7 +28,7 @@ from reconciler.state.start import DIGEST_VARIABLE, START_VARIABLE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reconciler.spark.tracking.watching import Tracking
+    from reconciler.spark.tracking import Tracking
     from reconciler.state.jobs import JobState
     from reconciler.state.start import Start
 
@@ -158,8 +158,7 @@ class Job:
         job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
         """
         from reconciler.jobs.tracking.recorder import refuse_many
-        from reconciler.spark.tracking.query import SparkQuery
-        from reconciler.spark.tracking.watching import Tracking, another
+        from reconciler.spark.tracking import SparkQuery, Tracking, another
 
         here = (self.start.store_id, self.start.job)
         if here in _tracked and _tracked[here].is_running:
@@ -195,7 +194,7 @@ class Job:
         from reconciler.jobs.tracking.recorder import StayRecorder
         from reconciler.jobs.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
         from reconciler.kafka.reader import KafkaLogReader
-        from reconciler.spark.tracking.query import unseen
+        from reconciler.spark.tracking import unseen
 
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark import connector, session
+from reconciler.spark import session
 
 FITS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 JARS = [Path("/cache/kafka-clients-3.9.2.jar"), Path("/cache/spark-sql-kafka-0-10_2.13-4.2.0.jar")]
@@ -29,15 +29,15 @@ class Builder:
 def calm(monkeypatch):
     """A machine with pyspark 4.2.0, a filled cache, and no Spark running."""
     monkeypatch.setattr("reconciler.artifacts.spark_kafka_connector", lambda progress: JARS)
-    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.2.0")
-    monkeypatch.setattr(connector, "_installed", lambda: [])
-    monkeypatch.setattr(connector, "_require_no_running_spark", lambda: None)
+    monkeypatch.setattr(session, "_pyspark_version", lambda: "4.2.0")
+    monkeypatch.setattr(session, "_installed", lambda: [])
+    monkeypatch.setattr(session, "_require_no_running_spark", lambda: None)
     for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
 
 
 def test_jars_of_the_user_stay():
-    built = connector.with_kafka(Builder(spark_jars="/my/a.jar,s3a://jars/b.jar"))
+    built = session.with_kafka(Builder(spark_jars="/my/a.jar,s3a://jars/b.jar"))
     assert built._options["spark.jars"].split(",") == ["/my/a.jar", "s3a://jars/b.jar", *map(str, JARS)]
 
 
@@ -56,12 +56,12 @@ def test_the_chosen_version_is_reported():
 )
 def test_a_fitting_connector_of_the_user_is_enough(options):
     before = dict(Builder(**options)._options)
-    assert connector.with_kafka(Builder(**options))._options == before
+    assert session.with_kafka(Builder(**options))._options == before
 
 
 def test_one_from_the_command_line_is_enough(monkeypatch):
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--packages a:b:1,{FITS} pyspark-shell")
-    assert connector.with_kafka(Builder())._options == {}
+    assert session.with_kafka(Builder())._options == {}
 
 
 @pytest.mark.parametrize("jars", ["--jars /my/a.jar", "--jars=/my/a.jar"])
@@ -69,7 +69,7 @@ def test_jars_of_the_command_line_would_take_the_place_of_the_sessions(monkeypat
     """Seen with pyspark 4.2: the executors get both, and the driver only those of the command line."""
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{jars} pyspark-shell")
     with pytest.raises(ConfigError, match="PYSPARK_SUBMIT_ARGS has --jars") as refused:
-        connector.with_kafka(Builder())
+        session.with_kafka(Builder())
     assert ",".join(map(str, JARS)) in str(refused.value.hint)
 
 
@@ -83,32 +83,32 @@ def test_jars_of_the_command_line_would_take_the_place_of_the_sessions(monkeypat
 )
 def test_one_of_another_version_is_refused(options):
     with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
-        connector.with_kafka(Builder(**options))
+        session.with_kafka(Builder(**options))
 
 
 @pytest.mark.parametrize(("scala", "fits"), [("2.12", True), ("2.13", False)])
 def test_pyspark_3_needs_a_connector_for_scala_2_12(monkeypatch, scala: str, fits: bool):
-    monkeypatch.setattr(connector, "_pyspark_version", lambda: "3.5.7")
+    monkeypatch.setattr(session, "_pyspark_version", lambda: "3.5.7")
     builder = Builder(spark_jars_packages=f"org.apache.spark:spark-sql-kafka-0-10_{scala}:3.5.7")
     with nullcontext() if fits else pytest.raises(ConfigError, match=r"needs one for Scala 2\.12 and Spark 3\.5"):
-        assert connector.with_kafka(builder)._options == builder._options
+        assert session.with_kafka(builder)._options == builder._options
 
 
 def test_one_that_was_tried_with_another_spark_takes_its_place_and_that_is_said(monkeypatch):
-    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.3.0")
+    monkeypatch.setattr(session, "_pyspark_version", lambda: "4.3.0")
     said: list[str] = []
-    assert connector.with_kafka(Builder(), said.append)._options["spark.jars"]
+    assert session.with_kafka(Builder(), said.append)._options["spark.jars"]
     assert said[1:] == ["one for Spark 4.3 could not be fetched: 4.2.0 takes its place, which was tried"]
     for options in ({"spark_jars_packages": FITS}, {"spark_jars_packages": FITS.replace("4.2.0", "4.3.0")}):
-        assert connector.with_kafka(Builder(**options))._options == Builder(**options)._options
-    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.2.0")
+        assert session.with_kafka(Builder(**options))._options == Builder(**options)._options
+    monkeypatch.setattr(session, "_pyspark_version", lambda: "4.2.0")
     with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
-        connector.with_kafka(Builder(spark_jars_packages=FITS.replace("4.2.0", "4.3.0")))
+        session.with_kafka(Builder(spark_jars_packages=FITS.replace("4.2.0", "4.3.0")))
 
 
 def test_a_connect_session_is_refused():
     with pytest.raises(ConfigError, match="Spark Connect"):
-        connector.with_kafka(Builder(spark_remote="sc://localhost"))
+        session.with_kafka(Builder(spark_remote="sc://localhost"))
 
 
 # ---------------------------------------------------------------- under spark-submit, whose JVM runs before the script
@@ -118,7 +118,7 @@ def test_a_connect_session_is_refused():
 def submitted(monkeypatch):
     """Returns a function that sets the jar from which spark-submit's JVM loads the connector."""
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "12345")
-    return lambda jar: monkeypatch.setattr(connector, "_submitted_jar", lambda: jar)
+    return lambda jar: monkeypatch.setattr(session, "_submitted_jar", lambda: jar)
 
 
 @pytest.mark.parametrize("options", [{}, {"spark_jars": "/my/a.jar"}, {"spark_jars_packages": FITS}])
@@ -126,7 +126,7 @@ def test_a_connector_that_comes_too_late_for_spark_submit_is_no_success(submitte
     """What the builder names reaches the executors only: the query would not find the source "kafka"."""
     submitted(None)
     with pytest.raises(ConfigError, match="spark-submit has started Spark without the Kafka connector") as refused:
-        connector.with_kafka(Builder(**options))
+        session.with_kafka(Builder(**options))
     assert f"--jars {','.join(map(str, JARS))}" in str(refused.value.hint)
 
 
@@ -142,5 +142,5 @@ def test_one_that_spark_submit_was_given_is_enough(submitted, jar, told):
     """A ``spark.jars`` of the session would take the place of the submitted list."""
     submitted(jar)
     said: list[str] = []
-    assert connector.with_kafka(Builder(), said.append)._options == {}
+    assert session.with_kafka(Builder(), said.append)._options == {}
     assert said == [f"Kafka connector {told} for pyspark 4.2.0: it was there already"]

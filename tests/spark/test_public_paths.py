@@ -16,8 +16,7 @@ from tests.waiting import LIMIT_S
 PUBLIC = {
     "reconciler.spark": ["job"],
     "reconciler.spark.started": ["Job", "job"],
-    "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
-    "reconciler.spark.session": ["with_kafka"],
+    "reconciler.spark.session": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
     "reconciler.spark.ranges.runner": ["RangeBatches", "at_least_once", "at_most_once", "exactly_once"],
     "reconciler.spark.ranges.planning": ["Caps", "OffsetRange", "Policy", "plan"],

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 
 JOB = """
 from pyspark.sql import SparkSession
-from reconciler.spark.connector import with_kafka
+from reconciler.spark.session import with_kafka
 
 spark = with_kafka(SparkSession.builder.appName("clicks"), print).getOrCreate()
 options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "events"}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -21,12 +21,12 @@ from reconciler.failover.sinks.delta import DeltaSink
 from reconciler.failover.sinks.files import FileSink
 from reconciler.failover.sinks.iceberg import IcebergSink
 from reconciler.failover.sinks.registry import open_sink
-from reconciler.spark.audit.naming import content_of, hashed
 from reconciler.spark.audit.stays import Stays
-from reconciler.spark.audit.tally import NOWHERE, small_table
-from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
+from reconciler.spark.audit.tally import NOWHERE, content_of, hashed, small_table
 from reconciler.spark.session import spark_message
 
+WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+"""Spark's short type names of integers."""
 _NO_SUCH_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -56,7 +56,9 @@ class Columns:
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
         """From FIELD: NAME texts. Raises ConfigError for an unknown field."""
-        refuse_unknown(cls, given)
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in given if name not in known]:
+            raise ConfigError(f"There is no field {', '.join(unknown)}.", hint=f"Known here: {', '.join(known)}.")
         return cls(**given)
 
 
@@ -196,3 +198,23 @@ def _nothing(spark: SparkSession, columns: Columns) -> DataFrame:
     named = {name: field for field, name in asdict(columns).items() if name}
     kinds = [StructField(name, LongType() if field == "partition" else StringType()) for name, field in named.items()]
     return spark.createDataFrame([], StructType(kinds))
+
+
+def require_type(output: DataFrame, field: str, name: str, allowed: tuple[str, ...], *, hint: str = "") -> str:
+    """The Spark type of the column ``name``, which the person named for ``field``.
+
+    ``allowed`` are Spark's short type names, without a decimal's digits; empty: any type. Raises ConfigError if there
+    is no such column, it is of another type, or the name is a star: to Spark all columns, or all fields of one.
+    """
+    try:
+        columns = output.select(name).dtypes
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The output has no column {name!r} for the {field}; it has: {', '.join(output.columns)}.", hint=hint
+        ) from error
+    if len(columns) != 1:
+        raise ConfigError(f"{name!r} for the {field} is {len(columns)} columns, and must be one.", hint=hint)
+    ((_, found),) = columns
+    if allowed and found.partition("(")[0] not in allowed:
+        raise ConfigError(f"The column {name!r} for the {field} is of type {found}, and not {' or '.join(allowed)}.")
+    return str(found)

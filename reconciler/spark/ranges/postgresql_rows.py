@@ -14,7 +14,6 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.spark.columns import as_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +77,12 @@ def _with_zone(value: Any) -> Any:
     return None if value is None else value.astimezone(UTC)
 
 
-_CONVERTED: dict[str, Callable[[Any], Any]] = {"binary": as_bytes, "timestamp": _with_zone}
+def _as_bytes(value: Any) -> Any:
+    """PySpark gives a binary value as a bytearray."""
+    return None if value is None else bytes(value)
+
+
+_CONVERTED: dict[str, Callable[[Any], Any]] = {"binary": _as_bytes, "timestamp": _with_zone}
 
 
 def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:

@@ -103,7 +103,7 @@ class Flow:
 def main(text: str) -> None:
     from pyspark.sql import SparkSession
 
-    from reconciler.spark.connector import with_kafka
+    from reconciler.spark.session import with_kafka
 
     given = json.loads(text)
     flows = {kind: Flow(kind, folder) for kind, folder in given["flows"].items()}

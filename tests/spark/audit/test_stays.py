@@ -17,20 +17,23 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.plan.document import Plan, digest
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
-from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import (
+    FIGURES,
     SPLIT,
     AuditResult,
     ComparedSide,
+    Counts,
     Example,
     PartitionResult,
     RecordPlace,
+    Rules,
     StayRange,
     Uncompared,
+    judge,
     with_split,
 )
 from reconciler.spark.audit.stays import Interval, Unit, stays
+from reconciler.spark.audit.tally import Naming
 from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
 
 AT = TopicPartition("events", 0)

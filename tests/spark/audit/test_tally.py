@@ -13,8 +13,8 @@ import pytest
 
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit import Columns, Output, audit
-from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.output import sink_rows
+from reconciler.spark.audit.result import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.stays import stays
 from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, tallied
 from tests.spark.audit.plans import THERE, plan, row

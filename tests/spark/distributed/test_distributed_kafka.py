@@ -24,7 +24,7 @@ from reconciler.core.errors import ExitCode, Unreachable
 from reconciler.failover.check import check
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
-from reconciler.spark.distributed.run import SparkEngine
+from reconciler.spark.distributed import SparkEngine
 from tests import ROOT
 from tests.demo.lab.kafka import KafkaCluster
 

@@ -25,8 +25,18 @@ from reconciler.kafka.engine import Inquiry, Progress
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
-from reconciler.spark.distributed.run import CheckJob, TaskReport, classic_session, explained
-from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
+from reconciler.spark.distributed import (
+    Answer,
+    CheckJob,
+    Orders,
+    TaskReport,
+    answered,
+    classic_session,
+    explained,
+    grouped,
+    outcome_of,
+    tasks_of,
+)
 from tests.in_memory import BEGIN, Memory, stored
 
 ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0, memory=0)

@@ -19,7 +19,7 @@ from reconciler.core.question import StartAt
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.spark.started import Job, logins
-from reconciler.spark.tracking.watching import State, Tracking
+from reconciler.spark.tracking import State, Tracking
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp

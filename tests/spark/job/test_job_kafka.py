@@ -28,7 +28,7 @@ from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.spark.started import Job
-from reconciler.spark.tracking.watching import State
+from reconciler.spark.tracking import State
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 from reconciler.jobs.tracking.recorder import Positions, StayRecorder
-from reconciler.spark.tracking.watching import BURST, Pace, State, Tracking
+from reconciler.spark.tracking import BURST, Pace, State, Tracking
 from reconciler.state.journal import latest
 from tests.spark.job.world import EVENTS, World, committed
 from tests.waiting import wait_until

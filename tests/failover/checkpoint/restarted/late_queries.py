@@ -31,7 +31,7 @@ def start(spark: Any, kind: str, servers: str, topic: str, sink: str, out: str, 
 def main(arguments: list[str]) -> None:
     from pyspark.sql import SparkSession
 
-    from reconciler.spark.connector import with_kafka
+    from reconciler.spark.session import with_kafka
 
     builder = SparkSession.builder.master("local[4]").config("spark.sql.shuffle.partitions", "1")
     for name, value in {

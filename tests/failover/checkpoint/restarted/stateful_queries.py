@@ -149,7 +149,7 @@ def main(path: str) -> None:
     """The program: ``side``, ``homes`` (query, provider, folder, whether to hang) and ``began`` in the settings."""
     from pyspark.sql import SparkSession
 
-    from reconciler.spark.connector import with_kafka
+    from reconciler.spark.session import with_kafka
 
     given = json.loads(Path(path).read_text())
     side, began = Side(**given["side"]), Path(given["began"])
