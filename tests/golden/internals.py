@@ -29,10 +29,10 @@ from reconciler.failover.checkpoint import clone as checkpoint_clone
 from reconciler.jobs.watch import metrics
 from reconciler.kafka import apart, requests
 from reconciler.kafka.memory import MemoryLog
-from reconciler.places.hbase.layouts import anchored as hbase_anchored
-from reconciler.places.hbase.layouts import cdap, cloudera
-from reconciler.places.hbase.layouts.cells import HBaseCell
-from reconciler.places.hbase.layouts.flowlet import Flowlet
+from reconciler.places.hbase import anchored as hbase_anchored
+from reconciler.places.hbase import cdap, cloudera
+from reconciler.places.hbase.flowlet import Flowlet
+from reconciler.places.hbase.table import HBaseCell
 from reconciler.places.postgresql import own as postgresql_own
 from reconciler.places.registry import open_store
 from reconciler.places.sql_rows import to_columns

@@ -54,7 +54,7 @@ def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
 
 def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
     row = of.cloudera.row_key(TOPIC, GROUP, NOW_MS)
-    written = of.cloudera.dense({0: of.cloudera.text(42), 2: of.cloudera.text(7)})
+    written = of.cloudera.dense({0: of.cloudera.offset_text(42), 2: of.cloudera.offset_text(7)})
     values: dict[str, bytes | str] = {
         "row": row,
         "cells": cells(written),

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.core.json_fields import INT64_MAX
 from reconciler.core.text import NotDecimal
-from reconciler.places.hbase.layouts import cloudera
+from reconciler.places.hbase import cloudera
 from reconciler.places.numbers import Number, is_undecided, suspicious_name
 from reconciler.places.zookeeper.layouts import Consumers, Single
 
@@ -63,10 +63,10 @@ def test_a_gap_in_clouderas_rows_of_last_numbers_reads_as_nothing_processed() ->
     row = cloudera.dense({1: b"7"}, Number.LAST)
     assert row == {b"offsets:0": b"-01", b"offsets:1": b"7"}
     assert int(row[b"offsets:0"]) + 1 == 0
-    assert cloudera.texts(row, Number.LAST) == {1: b"7"}
+    assert cloudera.offset_texts(row, Number.LAST) == {1: b"7"}
     assert cloudera.offset_of(b"offsets:0", b"-01", Number.LAST) is None
     assert [cloudera.offset_of(b"offsets:0", text, Number.LAST) for text in (b"7", b"00", b"-1")] == [8, 1, 0]
-    assert cloudera.text(8, Number.LAST) == b"7"
+    assert cloudera.offset_text(8, Number.LAST) == b"7"
 
 
 # ---------------------------------------------------------------- addresses

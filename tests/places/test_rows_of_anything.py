@@ -15,9 +15,9 @@ from reconciler.core import anchor_text
 from reconciler.core.anchors import Malformed, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.places import range_manifests
-from reconciler.places.hbase.cloudera_rows import BatchRow
-from reconciler.places.hbase.layouts import anchored, cdap
-from reconciler.places.hbase.layouts.cells import HBaseCell
+from reconciler.places.hbase import anchored, cdap
+from reconciler.places.hbase.cloudera import BatchRow
+from reconciler.places.hbase.table import HBaseCell
 from reconciler.places.sql_rows import COLUMNS, Decoder
 from reconciler.places.zookeeper import single_text
 from reconciler.ports import Row

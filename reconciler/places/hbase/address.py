@@ -14,7 +14,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT32_MAX
 from reconciler.core.text import whole_number
 from reconciler.places import common
-from reconciler.places.hbase.layouts import cdap, cloudera, flowlet
+from reconciler.places.hbase import cdap, cloudera
 from reconciler.places.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
 from reconciler.places.numbers import number_in
 from reconciler.places.parameters import Parameters, wrong_address
@@ -84,18 +84,15 @@ def _split(address: str) -> Any:
 
 
 def _anchored(parts: _Parts) -> OffsetStore:
-    from reconciler.places.hbase.anchored import FAMILIES, AnchoredStore
+    from reconciler.places.hbase import anchored
 
-    return AnchoredStore(parts.table(FAMILIES), parts.shown)
+    return anchored.AnchoredStore(parts.table({anchored.FAMILY: {}}), parts.shown)
 
 
 def _cloudera(parts: _Parts) -> OffsetStore:
-    from reconciler.places.hbase.cloudera import ClouderaStore
-
     number = number_in(parts.parameters)
-    return ClouderaStore(
-        parts.table({cloudera.FAMILY: {"timeToLive": cloudera.TTL_SECONDS}}), parts.shown, number=number
-    )
+    table = parts.table({cloudera.FAMILY: {"timeToLive": cloudera.TTL_SECONDS}})
+    return cloudera.ClouderaStore(table, parts.shown, number=number)
 
 
 def _log_saver(parts: _Parts) -> OffsetStore:
@@ -116,7 +113,7 @@ def _metrics(parts: _Parts) -> OffsetStore:
 
 
 def _flowlet(parts: _Parts) -> OffsetStore:
-    from reconciler.places.hbase.message_ids import message_ids
+    from reconciler.places.hbase import flowlet  # reads the log
 
     spec = parts.parameters.filled("id_of")
     id_of = None if spec is None else identity_from_spec(id=spec).id_of
@@ -130,16 +127,14 @@ def _flowlet(parts: _Parts) -> OffsetStore:
     column = flowlet.VALUE if name is None else name.encode()
     if not column.startswith(cdap.FAMILY + b":"):
         raise ConfigError(f"column={column.decode()} is not a column of CDAP's family d.", hint="The usual one is d:c.")
-    ids = partial(message_ids, id_of=id_of, client=parts.kafka_client)
+    ids = partial(flowlet.message_ids, id_of=id_of, client=parts.kafka_client)
     return _cdap(parts, flowlet.Flowlet(ids, key_of, find_message, column))
 
 
 def _cdap(parts: _Parts, layout: cdap.CdapLayout) -> OffsetStore:
-    from reconciler.places.hbase.cdap import CdapStore
-
     of_group = parts.parameters.filled("of_group")
     table = parts.table({cdap.FAMILY: {}})
-    return CdapStore(table, layout, parts.shown, of_group=of_group)
+    return cdap.CdapStore(table, layout, parts.shown, of_group=of_group)
 
 
 _STORES: Mapping[str, Callable[[_Parts], OffsetStore]] = {

@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import Away, NotCreated, NotNow, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.near import tables_like
-from reconciler.places.hbase.layouts.cells import Cells, HBaseCell
 from reconciler.retry import insist
 from reconciler.waits import for_seconds, is_unresolved, waiting
 
@@ -339,3 +338,20 @@ def _summary(error: Any) -> str:
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     inner = _JAVA_ERROR.findall(text)
     return " ".join(dict.fromkeys([*inner[-1:], _JAVA_ERROR.sub(r"\1", first)[:200]]))
+
+
+@dataclass(frozen=True, slots=True)
+class HBaseCell:
+    """A value and its timestamp: when the server took it (epoch ms), unless its writer set another one."""
+
+    value: bytes
+    at: int
+
+
+Cells = Mapping[bytes, HBaseCell]
+"""A row's cells by column (``FAMILY:QUALIFIER``)."""
+
+
+def sorted_content(cells: Cells) -> list[tuple[str, str, int]]:
+    """Column and value in hex, and timestamp, of every cell, by column: the content of a row's version."""
+    return [(name.hex(), cell.value.hex(), cell.at) for name, cell in sorted(cells.items())]

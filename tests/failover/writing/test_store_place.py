@@ -12,10 +12,9 @@ import pytest
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.failover.store_place import ATTEMPTS, StorePlace
-from reconciler.places.hbase.cdap import CdapStore
+from reconciler.places.hbase.cdap import MAX_EVENT_TIME, NEXT_OFFSET, CdapStore, LogSaver, long
 from reconciler.places.hbase.cloudera import ClouderaStore
-from reconciler.places.hbase.layouts.cdap import MAX_EVENT_TIME, NEXT_OFFSET, LogSaver, long
-from reconciler.places.hbase.layouts.flowlet import Flowlet
+from reconciler.places.hbase.flowlet import Flowlet
 from reconciler.places.registry import open_store
 from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, Traits, WriteResult

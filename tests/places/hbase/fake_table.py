@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from reconciler.places.hbase.layouts.cells import HBaseCell
-from reconciler.places.hbase.table import HBaseTable
+from reconciler.places.hbase.table import HBaseCell, HBaseTable
 
 T = TypeVar("T")
 

@@ -102,9 +102,9 @@ def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
 
 @pytest.fixture
 def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: Any) -> Case:
+    from reconciler.places.hbase import cdap
     from reconciler.places.hbase.cdap import CdapStore
-    from reconciler.places.hbase.layouts import cdap
-    from reconciler.places.hbase.layouts.flowlet import Flowlet
+    from reconciler.places.hbase.flowlet import Flowlet
     from reconciler.places.hbase.table import HBaseTable, ThriftEndpoint
 
     address = empty_table(happy, hbase_shared("cdap-flowlet&id_of=key"))

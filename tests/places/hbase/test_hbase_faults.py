@@ -13,9 +13,8 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.places.hbase.anchored import AnchoredStore
-from reconciler.places.hbase.cdap import CdapStore
+from reconciler.places.hbase.cdap import TRANSACTIONS_PER_MS, CdapStore, LogSaver, Metrics
 from reconciler.places.hbase.cloudera import ClouderaStore
-from reconciler.places.hbase.layouts.cdap import TRANSACTIONS_PER_MS, LogSaver, Metrics
 from reconciler.ports import Change, Row, TopicPartition
 from tests.places.hbase.fake_table import FakeConnection, FakeTable
 from tests.places.hbase.fixtures import KEY, Tables, change, only

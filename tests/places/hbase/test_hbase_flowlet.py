@@ -11,10 +11,9 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
-from reconciler.places.hbase.layouts.cdap import NewRow, long
-from reconciler.places.hbase.layouts.cells import HBaseCell
-from reconciler.places.hbase.layouts.flowlet import PAGE, VALUE, Flowlet
-from reconciler.places.hbase.message_ids import message_ids
+from reconciler.places.hbase.cdap import NewRow, long
+from reconciler.places.hbase.flowlet import PAGE, VALUE, Flowlet, message_ids
+from reconciler.places.hbase.table import HBaseCell
 from reconciler.ports import TopicPartition
 
 KEY = TopicPartition("events", 3)

@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.places.hbase.layouts import cloudera
-from reconciler.places.hbase.layouts.cdap import LogSaver
+from reconciler.places.hbase import cloudera
+from reconciler.places.hbase.cdap import LogSaver
 from reconciler.ports import Change, TopicPartition
 from tests.places.hbase.fixtures import Tables, change, only
 from tests.places.store_cases import NOW, put

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.json_fields import FieldError
-from reconciler.places.hbase.layouts import anchored
-from reconciler.places.hbase.layouts.anchored import RowChange
+from reconciler.places.hbase import anchored
+from reconciler.places.hbase.anchored import RowChange
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -30,8 +30,8 @@ STORED = st.builds(StoredOffset, INT64, st.none() | ANCHORS, st.none() | INT64)
 def test_a_key_reads_back(group, topic, partition):
     row = anchored.row_key(group, topic, partition)
     assert anchored.parse_row_key(row) == (group, TopicPartition(topic, partition))
-    assert row.startswith(anchored.prefix(group, topic))
-    assert row.startswith(anchored.prefix(group))
+    assert row.startswith(anchored.key_prefix(group, topic))
+    assert row.startswith(anchored.key_prefix(group))
 
 
 def test_names_with_slashes_and_signs_have_different_keys():

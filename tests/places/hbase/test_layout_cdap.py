@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
-from reconciler.places.hbase.layouts import cdap, flowlet
-from reconciler.places.hbase.layouts.cdap import LogSaver, Metrics, NewRow
-from reconciler.places.hbase.layouts.cells import HBaseCell
-from reconciler.places.hbase.layouts.flowlet import Flowlet
+from reconciler.places.hbase import cdap, flowlet
+from reconciler.places.hbase.cdap import LogSaver, Metrics, NewRow
+from reconciler.places.hbase.flowlet import Flowlet
+from reconciler.places.hbase.table import HBaseCell
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.places.hbase.layouts import cloudera
+from reconciler.places.hbase import cloudera
 
 GROUPS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TRICKY = st.sampled_from(["g", "g1", "g10", "g:1", "g:14", "g:0", "g:1497628830000", ":", "1497628830000", "ü"])
@@ -22,10 +22,10 @@ TIMES = st.integers(0, cloudera.MAX_EPOCH_MS)
 )
 def test_a_dumped_row_is_read_and_written_to_the_byte(row, topic, group, epoch_ms, text):
     assert cloudera.row_key(topic, group, epoch_ms) == row
-    assert cloudera.epoch_of(row, cloudera.prefix(topic, group)) == epoch_ms
+    assert cloudera.epoch_of(row, cloudera.key_prefix(topic, group)) == epoch_ms
     assert cloudera.topic_of(row) == topic
     dumped = {b"offsets:0": text, b"offsets:1": text, b"offsets:2": text}
-    assert cloudera.texts(dumped) == dict.fromkeys(range(3), text)
+    assert cloudera.offset_texts(dumped) == dict.fromkeys(range(3), text)
     assert [cloudera.offset_of(column, value) for column, value in dumped.items()] == [int(text)] * 3
     assert cloudera.dense(dict.fromkeys(range(3), text)) == dumped
 
@@ -34,7 +34,7 @@ def test_a_dumped_row_is_read_and_written_to_the_byte(row, topic, group, epoch_m
 def test_a_backward_scan_finds_exactly_the_groups_rows(rows, group):
     """A table in memory, scanned backwards as HBase does: it finds each row of the group, the latest first."""
     table = sorted({cloudera.row_key("t", name, time) for name, time in rows})
-    prefix, met = cloudera.prefix("t", group), []
+    prefix, met = cloudera.key_prefix("t", group), []
     start, passed = cloudera.from_latest(prefix), b""
     for _ in range(10 * len(table) + 10):
         row = next((key for key in reversed(table) if prefix < key <= start and key != passed), None)
@@ -51,7 +51,7 @@ def test_a_backward_scan_finds_exactly_the_groups_rows(rows, group):
 
 @given(st.binary(max_size=40), GROUPS)
 def test_a_parsed_key_is_the_key_that_would_be_made(row, group):
-    prefix = cloudera.prefix("t", group)
+    prefix = cloudera.key_prefix("t", group)
     epoch_ms = cloudera.epoch_of(row, prefix)
     assert epoch_ms is None or cloudera.row_key("t", group, epoch_ms) == row
     topic = cloudera.topic_of(row)
@@ -72,7 +72,7 @@ def test_names_that_kafka_does_not_allow_are_not_topics(name):
 def test_a_row_is_dense_since_its_reader_counts_the_cells():
     row = cloudera.dense({0: b"7", 3: b"9"})
     assert row == {b"offsets:0": b"7", b"offsets:1": b"00", b"offsets:2": b"00", b"offsets:3": b"9"}
-    assert cloudera.texts(row) == {0: b"7", 3: b"9"}
+    assert cloudera.offset_texts(row) == {0: b"7", 3: b"9"}
     assert cloudera.offset_of(b"offsets:1", b"00") is None
     assert cloudera.offset_of(b"offsets:1", b"0") == 0
     assert cloudera.dense({}) == {}
@@ -89,4 +89,4 @@ def test_a_value_that_is_no_offset_is_refused_with_its_column(value):
 )
 def test_other_columns_are_ignored(column):
     assert cloudera.partition_of(column) is None
-    assert cloudera.texts({column: b"5"}) == {}
+    assert cloudera.offset_texts({column: b"5"}) == {}

@@ -1,16 +1,18 @@
-"""CDAP's key-value tables in which flowlets keep offsets (see ``layouts.cdap``)."""
+"""CDAP's key-value tables in which flowlets keep offsets (see ``cdap``), and the message ids that their rows need."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from reconciler.core import json_fields
-from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
-from reconciler.core.errors import ConfigError
-from reconciler.places.hbase.layouts.cdap import (
+from reconciler.core.anchors import Anchor, Names, Record, StoredOffset
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.places.hbase.cdap import (
     CdapLayout,
     NewCells,
     NewRow,
@@ -22,7 +24,8 @@ from reconciler.places.hbase.layouts.cdap import (
     parse_decimal_key,
     written_at_ms,
 )
-from reconciler.places.hbase.layouts.cells import Cells
+from reconciler.places.hbase.table import Cells
+from reconciler.ports import ReadRequest, TopicPartition
 
 VALUE = b"d:c"
 PAGE = 256
@@ -146,3 +149,49 @@ def as_message_id(id_bytes: bytes | None) -> int | None:
 
 def _bad_key(key: TopicPartition, what: str) -> ConfigError:
     return ConfigError(f"The key function {what} for {key}.", hint="It must return a row's key as bytes or text.")
+
+
+TIMEOUT_S = 10.0
+
+
+def message_ids(
+    places: Mapping[TopicPartition, int],
+    *,
+    id_of: Callable[[Record], bytes | None],
+    client: Mapping[str, str] | None,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[TopicPartition, int | None]:
+    """The id (by ``id_of``) of the first record at or after each offset, None where there is no such record or topic.
+
+    ``client`` holds the cluster's librdkafka properties. Raises ConfigError without them, Unreachable without an answer
+    in time, and Refused where the cluster refuses or a record has no id of 8 bytes.
+    """
+    if not client:
+        raise ConfigError(
+            "Writing a flowlet's row takes the cluster's client settings, and there are none.",
+            hint="Set its bootstrap_servers under [clusters].",
+        )
+    with closing(KafkaLogReader(client, timeout_s=timeout_s)) as log:
+        topics = log.describe({key.topic for key in places}).topics
+        requests = [
+            ReadRequest(key, offset, max_records=1)
+            for key, offset in places.items()
+            if key.topic in topics and topics[key.topic].has(key.partition)
+        ]
+        ids: dict[TopicPartition, int | None] = dict.fromkeys(places)
+        for request, chunk in zip(requests, log.read(requests), strict=True):
+            if chunk.records:
+                ids[request.partition] = _number(request.partition, chunk.records[0], id_of)
+    return ids
+
+
+def _number(key: TopicPartition, record: Record, id_of: Callable[[Record], bytes | None]) -> int:
+    found = id_of(record)
+    number = as_message_id(found)
+    if number is None:
+        raise Refused(
+            f"The record at {key}, offset {record.offset}, has no message id that is a number"
+            f" of 8 bytes (the function returned {'nothing' if found is None else f'{len(found)} bytes'}).",
+            hint="Correct id_of in the store's address: it must return a record's id as a whole number.",
+        )
+    return number
