@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.core.errors import ReconcilerError
 from reconciler.demo import proof
 from reconciler.demo.job import IDS, KILLED, Query, Work, run
-from reconciler.demo.lab import traffic
-from reconciler.demo.lab.in_use import ClusterAt
+from reconciler.demo.lab import in_use
+from reconciler.demo.lab.in_use import ClusterAt, Event, delete_all, make_events
 from reconciler.state.start import START_VARIABLE
 
 TOPIC, MIRRORED, PARTITIONS = "events", "a.events", 4
@@ -50,8 +50,8 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def clicks() -> list[traffic.Event]:
-    return list(traffic.events("click", PRODUCED, PARTITIONS, BEGIN_MS, seed=2))
+def clicks() -> list[Event]:
+    return list(make_events("click", PRODUCED, PARTITIONS, BEGIN_MS, seed=2))
 
 
 def produce() -> None:
@@ -59,9 +59,9 @@ def produce() -> None:
     if A.partitions(TOPIC) or B.partitions(MIRRORED):
         sys.exit("This was played already. First: docker compose down")
     A.create_topic(TOPIC, PARTITIONS)
-    traffic.produce(A, TOPIC, traffic.events("old", DELETED, PARTITIONS, BEGIN_MS - 1_000_000, seed=1), "old")
-    traffic.delete_all(A, TOPIC)
-    traffic.produce(A, TOPIC, iter(clicks()), "new")
+    in_use.produce(A, TOPIC, make_events("old", DELETED, PARTITIONS, BEGIN_MS - 1_000_000, seed=1), "old")
+    delete_all(A, TOPIC)
+    in_use.produce(A, TOPIC, iter(clicks()), "new")
     say(f"1  {PRODUCED:,} records are on a; {DELETED:,} older ones were deleted before the mirror saw them")
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from reconciler.demo.counts import WINDOW_MINUTES
-from reconciler.demo.lab.traffic import ID_HEADER
+from reconciler.demo.lab.in_use import ID_HEADER
+from reconciler.demo.proof import WINDOW_MINUTES
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.clock import clock_ms
-from reconciler.demo.lab import traffic
-from reconciler.demo.lab.in_use import ClusterInUse
+from reconciler.demo.lab.in_use import BURST, ID_HEADER, ClusterInUse, make_events, produce
 from reconciler.demo.lab.mirror import MirrorMaker
 from reconciler.demo.proof import Alternative, alternative, copies
 from reconciler.demo.stage import Stage
@@ -27,7 +26,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.plan.document import parse_plan
 from reconciler.ports import TopicPartition
 
-log = logging.getLogger("reconciler.demo.lab.traffic")  # librdkafka's own lines, which only --debug shows
+log = logging.getLogger("reconciler.demo.lab.in_use")  # librdkafka's own lines, which only --debug shows
 
 BEST = {"emit.checkpoints.interval.seconds": "1", "sync.group.offsets.interval.seconds": "1", "offset.lag.max": "0"}
 """MirrorMaker's settings for the closest offsets that it can sync. The last one notes the offset of every record."""
@@ -74,7 +73,7 @@ def read_and_commit(cluster: ClusterInUse, group: str, topic: str, count: int, p
         while len(processed) < wanted:
             for message in consumer.consume(wanted - len(processed), timeout=1):
                 if message.error() is None:
-                    processed.add(dict(message.headers())[traffic.ID_HEADER].decode())
+                    processed.add(dict(message.headers())[ID_HEADER].decode())
         cluster.wait_until(commit, _PATIENCE_SECONDS, f"a commit of group {group}")
     consumer.close()
     return processed
@@ -122,11 +121,11 @@ class RestartedMirror:
 
     def start(self) -> None:
         """Produce the payments, process the first ones, and start the mirror."""
-        begin_ms = clock_ms() - 1000 * PRODUCED // traffic.BURST
-        events = list(traffic.events("payment", PRODUCED, PARTITIONS, begin_ms, seed=3))
+        begin_ms = clock_ms() - 1000 * PRODUCED // BURST
+        events = list(make_events("payment", PRODUCED, PARTITIONS, begin_ms, seed=3))
         self._counts = Counter(event.partition for event in events)  # b has no transaction markers
         self._a.create_topic(PAYMENTS, PARTITIONS)
-        traffic.produce(self._a, PAYMENTS, iter(events), PAYMENTS)
+        produce(self._a, PAYMENTS, iter(events), PAYMENTS)
         self._processed = read_and_commit(self._a, BILLING, PAYMENTS, PROCESSED, PARTITIONS)
         self._mirror.start()
 
@@ -218,6 +217,6 @@ class RestartedMirror:
 def configuration() -> str:
     """The job's table where ``track`` keeps anchors for it, by the ids that its records have."""
     return f"""{_TABLE}[jobs.identity]
-id = "header:{traffic.ID_HEADER}"
+id = "header:{ID_HEADER}"
 unique_ids = true
 """

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
-from reconciler.demo import proof, restarted, stateful
-from reconciler.demo.counts import WINDOW_MS
+from reconciler.demo import proof, restarted
 from reconciler.demo.job import IDS, Query, Work
-from reconciler.demo.lab import traffic
+from reconciler.demo.lab.in_use import BURST, ID_HEADER, delete_all, make_events, produce
 from reconciler.demo.lab.kafka import Broker
 from reconciler.demo.lab.mirror import MirrorMaker
+from reconciler.demo.proof import WINDOW_MS
 from reconciler.demo.restarted import BEST, BILLING, REPORTS, Restarted, RestartedMirror, read_and_commit
 from reconciler.demo.stage import (
     COUNTS_JOB,
@@ -28,6 +28,15 @@ from reconciler.demo.stage import (
     PARTITIONS,
     TOPIC,
     Stage,
+    StateProof,
+    counts_back_on_a,
+    counts_on_a,
+    counts_on_b,
+    counts_table,
+    prove_counts,
+    prove_counts_back,
+    with_new_checkpoint,
+    with_renamed_topic,
 )
 from reconciler.plan.document import parse_plan
 from reconciler.state.start import CHECKPOINT_VARIABLE, START_VARIABLE
@@ -48,7 +57,7 @@ class DemoResult:
     """The proof, and the outcome of the alternatives for comparison."""
 
     by_ids: proof.Proof
-    state: stateful.StateProof
+    state: StateProof
     unchanged: proof.Alternative
     not_committed: proof.Alternative
     lagging: proof.Alternative
@@ -85,7 +94,7 @@ class Demo:
         self._payments = RestartedMirror(stage, self.a, self.b, jars)
         # The first click starts a window, so the job dies within a window.
         begin_ms = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
-        self._all = list(traffic.events("click", PRODUCED + LATER, PARTITIONS, begin_ms, seed=2))
+        self._all = list(make_events("click", PRODUCED + LATER, PARTITIONS, begin_ms, seed=2))
         self._events = self._all[:PRODUCED]
         self._reported: set[str] = set()
         self._copy = ""
@@ -113,7 +122,7 @@ class Demo:
         return replace(
             there,
             by_ids=proof.prove((event.id for event in self._all), runs),
-            state=replace(there.state, cloned=stateful.prove_back(self.stage, self._all)),
+            state=replace(there.state, cloned=prove_counts_back(self.stage, self._all)),
             seconds=time.monotonic() - began,
         )
 
@@ -123,14 +132,14 @@ class Demo:
 
     def _produce(self) -> None:
         self.stage.say(
-            f"2  {DELETED + PRODUCED:,} records in transactions, {traffic.BURST} a millisecond; "
+            f"2  {DELETED + PRODUCED:,} records in transactions, {BURST} a millisecond; "
             f"the oldest {DELETED:,} are deleted unmirrored"
         )
         self.a.create_topic(TOPIC, PARTITIONS)
-        earlier = self._events[0].timestamp_ms - 1000 * (DELETED // traffic.BURST + 1)
-        traffic.produce(self.a, TOPIC, traffic.events("old", DELETED, PARTITIONS, earlier, seed=1), "old")
-        traffic.delete_all(self.a, TOPIC)
-        traffic.produce(self.a, TOPIC, iter(self._events), "new")
+        earlier = self._events[0].timestamp_ms - 1000 * (DELETED // BURST + 1)
+        produce(self.a, TOPIC, make_events("old", DELETED, PARTITIONS, earlier, seed=1), "old")
+        delete_all(self.a, TOPIC)
+        produce(self.a, TOPIC, iter(self._events), "new")
         self._reported = read_and_commit(self.a, REPORTS, TOPIC, REPORTED, PARTITIONS)
         self._payments.start()
         self.mirror.start()
@@ -149,7 +158,7 @@ class Demo:
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(PER_BATCH),
         }
-        stage.run_job("job-a", Work([[ids, stateful.on_a(stage, options)]], die_at_batch=BATCHES))
+        stage.run_job("job-a", Work([[ids, counts_on_a(stage, options)]], die_at_batch=BATCHES))
         found = len(proof.ids_in(stage.path(IDS_ON_A)))
         stage.say(f"   it died in the middle of its batch {BATCHES}, after {found:,} records")
         stage.say(
@@ -178,8 +187,8 @@ home = "a"
 topics = ["{TOPIC}"]
 offsets = "checkpoint:{self.stage.path(IDS_ON_A)}/checkpoint"
 [jobs.identity]
-id = "header:{traffic.ID_HEADER}"
-{stateful.configuration(self.stage)}{restarted.configuration()}"""
+id = "header:{ID_HEADER}"
+{counts_table(self.stage)}{restarted.configuration()}"""
         )
 
     def _wait_for_mirror(self) -> None:
@@ -204,9 +213,9 @@ id = "header:{traffic.ID_HEADER}"
         stage, b = self.stage, self.b.bootstrap
         stage.say("10 both queries continue on b, from their checkpoints' copies;")
         stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-        at_once = [self._on_b, stateful.on_b(stage, b, self._copy), stateful.with_new_checkpoint(stage)]
+        at_once = [self._on_b, counts_on_b(stage, b, self._copy), with_new_checkpoint(stage)]
         # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
-        stage.run_job("job-b", Work([at_once, [stateful.renamed(stage, b)]]))
+        stage.run_job("job-b", Work([at_once, [with_renamed_topic(stage, b)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")
 
     def _go_back(self) -> None:
@@ -214,13 +223,13 @@ id = "header:{traffic.ID_HEADER}"
         stage.say(f"   and back: a is there again, with its data, and {LATER:,} more records are produced there;")
         stage.say("   track keeps the anchors of the stateful query on b, and both jobs move to a")
         self.a.start()
-        traffic.produce(self.a, TOPIC, iter(self._all[PRODUCED:]), "later")
+        produce(self.a, TOPIC, iter(self._all[PRODUCED:]), "later")
         stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
         both = ("--job", GROUP, "--job", COUNTS_JOB)
         stage.expect(0, "move", "-c", stage.config, *both, "--to", "a", "--yes")
         ids = self._ids(IDS_BACK)
         copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
-        stage.run_job("job-back", Work([[ids, stateful.back_on_a(stage, self.a.bootstrap, copy)]]))
+        stage.run_job("job-back", Work([[ids, counts_back_on_a(stage, self.a.bootstrap, copy)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_BACK))):,} more records")
 
     def _result(self, began: float) -> DemoResult:
@@ -231,7 +240,7 @@ id = "header:{traffic.ID_HEADER}"
         stored = {row.partition: row.stored_offset or 0 for row in rows}
         return DemoResult(
             by_ids=proof.prove((event.id for event in self._events), outputs),
-            state=stateful.prove(stage, self._events),
+            state=prove_counts(stage, self._events),
             unchanged=proof.alternative(there, stored, processed),
             not_committed=proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
             lagging=proof.alternative(there, b.group_offsets(REPORTS, MIRRORED), self._reported),

@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.clock import clock_ms
-from reconciler.demo.lab import traffic
+from reconciler.demo.lab.in_use import ID_HEADER, delete_all, make_events, produce
 from tests.demo.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
 from tests.demo.lab.kafka import commit_group
 from tests.demo.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
@@ -69,7 +69,7 @@ def ids_from(cluster: ContainerCluster, topic: str, offsets: dict[int, int]) -> 
         assert time.monotonic() < deadline
         message = consumer.poll(1)
         if message is not None and message.error() is None:
-            found.add(dict(message.headers())[traffic.ID_HEADER].decode())
+            found.add(dict(message.headers())[ID_HEADER].decode())
         elif message is not None:  # the end
             unread.discard(message.partition())
     consumer.close()
@@ -82,7 +82,7 @@ def written(configuration: Path, clusters: Clusters, topic: str) -> str:
         f'[clusters.b]\nbootstrap_servers = "{clusters.destination.bootstrap}"\n'
         f'[state]\nstore = "sqlite:///{configuration.with_name("state.db")}"\n'
         f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\noffsets = "kafka-group:"\n'
-        f'[jobs.identity]\nid = "header:{traffic.ID_HEADER}"\n'
+        f'[jobs.identity]\nid = "header:{ID_HEADER}"\n'
     )
     return str(with_state(configuration))
 
@@ -94,10 +94,10 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     assert len(daemon.client.containers.list()) == 2
     source.create_topic(topic_name, PARTITIONS)
     now_ms = clock_ms()
-    traffic.produce(source, topic_name, traffic.events("old", 100, PARTITIONS, now_ms - 200_000, seed=1), "old")
-    traffic.delete_all(source, topic_name)
-    events = list(traffic.events("new", PRODUCED, PARTITIONS, now_ms - 100_000, seed=2))
-    traffic.produce(source, topic_name, iter(events), "new")
+    produce(source, topic_name, make_events("old", 100, PARTITIONS, now_ms - 200_000, seed=1), "old")
+    delete_all(source, topic_name)
+    events = list(make_events("new", PRODUCED, PARTITIONS, now_ms - 100_000, seed=2))
+    produce(source, topic_name, iter(events), "new")
     mirrored = f"a.{topic_name}"
 
     stored = {0: 180, 1: 210}  # the next offset to read, in the source's numbers

@@ -18,7 +18,7 @@ from reconciler.cli.terminal.output import json_line_by_line
 from reconciler.config.redaction import KNOWN
 from reconciler.core.text import visible
 
-CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.places", "reconciler.demo.lab.traffic")
+CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.places", "reconciler.demo.lab.in_use")
 """Loggers of the Kafka client's own lines, which repeat on every retry what the final error says once."""
 
 

@@ -17,8 +17,7 @@ from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, ReadRequest, TopicPartition
-from reconciler.spark.drill.drill import Drill, drill
-from reconciler.spark.drill.reading import FirstRecords, Ranges, by_client
+from reconciler.spark.drill import Drill, FirstRecords, Ranges, by_client, drill
 
 BEGIN = 1_700_000_000_000
 ONCE, AGAIN = "abcdefgh", "abcdab"

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from reconciler.cli import arguments, context
@@ -28,9 +29,17 @@ from reconciler.failover.totals import replay_total
 from reconciler.plan.document import PartitionPlan
 from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
 from reconciler.ports import LogReader
-from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
-from reconciler.spark.drill.place import temporary_place
-from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
+from reconciler.spark.drill import (
+    AGAIN,
+    FORMAT,
+    RECORDS,
+    BatchReader,
+    Drill,
+    Tried,
+    by_spark,
+    drill,
+    spark_session,
+)
 
 EXAMPLE = "reconciler drill -c reconciler.toml --job clicks"
 HELP = Help(
@@ -53,6 +62,8 @@ HEADS = ("PARTITION", "FINDING", "RESUME", "AGAIN", "READ", "FIRST", "ITS TIME",
 RIGHT = frozenset({2, 3, 4, 5})
 MOST_RECORDS = 100_000
 CLIENT = "Kafka's client"
+PREFIX = "reconciler-drill-"
+"""Of a temporary folder. A drill that is killed with SIGKILL leaves its own behind."""
 
 log = logging.getLogger("reconciler.drill")
 
@@ -84,7 +95,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_located(options)
     job = context.one_job(config, options.job)
     refuse_wrong(config, [job], sinks=True)
-    with temporary_place(options.temp) as place, ExitStack() as until_the_end:
+    with TemporaryDirectory(prefix=PREFIX, dir=options.temp) as folder, ExitStack() as until_the_end:
+        place = Path(folder)
         outside = until_the_end.enter_context(context.outside(config))
         given = arguments.pairs("option", options.option)
         batch, reader = _first_batch(config, options, given, place, until_the_end)

@@ -23,7 +23,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.plan.sinks import SinkOutcome
 from reconciler.ports import TopicPartition
-from reconciler.spark.drill.drill import drill
+from reconciler.spark.drill import drill
 from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.state.stored import Known
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files
