@@ -19,7 +19,7 @@ from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.fileio import read_regular, why
 from reconciler.kafka.engine import Progress

@@ -1,16 +1,19 @@
-"""Which rows of a plan are written, and what the corrections of a job must leave behind at the destination. Pure."""
+"""The rows of a plan that are written, the records that it reads again, and the warning about new checkpoints. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from reconciler.config.file import Config, Job
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Verdict
-from reconciler.failover.stored import Selected
+from reconciler.core.text import command, counted, some
+from reconciler.core.verdicts import Position, Skips, Verdict
+from reconciler.failover import positions
+from reconciler.failover.numbers import Selected
 from reconciler.places.registry import traits
-from reconciler.plan.document import PartitionPlan
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, skips_words
 from reconciler.ports import Row
 
 Planned = tuple[PartitionPlan, Selected]
@@ -88,3 +91,77 @@ class Corrections:
     def _is_copy_for_this_cluster(self, row: Row) -> bool:
         anchor = row.stored.anchor
         return row.numbered_by == self.cluster_id or (anchor is not None and anchor.cluster_id == self.cluster_id)
+
+
+def replay_total(plan: Plan) -> str:
+    """The replay over all partitions, as text."""
+    return replay_sum(row for job in plan.jobs for row in job.partitions)
+
+
+def outcome(plan: Plan) -> str:
+    """What starting by the plan does, over all partitions: a clause without its full stop."""
+    skipped = skips_sum(row.skips for job in plan.jobs for row in job.partitions)
+    more = f", and {skipped} skipped by hand" if skipped else ""
+    begun = sum(positions.records_of_empty_batch(row) for job in plan.jobs for row in job.partitions)
+    if begun:
+        more += f", and up to {counted(begun, 'record')} that the unfinished batch may have put out"
+    return f"{replay_total(plan)} will be read again{more}"
+
+
+def skips_sum(skips: Iterable[Skips | None]) -> str:
+    """The records that several offsets skip, as text; empty if they skip none."""
+    skipped = [each for each in skips if each is not None]
+    if not skipped:
+        return ""
+    total = Skips(sum(each.at_least for each in skipped), sum(each.at_most for each in skipped))
+    return skips_words(total)
+
+
+def replay_sum(rows: Iterable[PartitionPlan]) -> str:
+    """The replay over some partitions, as text. Of a repeated batch, what a mirror has sent again behind its end."""
+    count, is_exact = _replay(list(rows))
+    records = counted(count, "record")
+    return records if is_exact else f"at most {records}"
+
+
+def has_replay(rows: Iterable[PartitionPlan]) -> bool:
+    """Whether ``replay_sum`` of them is above 0."""
+    return _replay(list(rows))[0] > 0
+
+
+def _replay(every: Sequence[PartitionPlan]) -> tuple[int, bool]:
+    """The records, and whether exactly so many."""
+    bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
+    of_batch = sum(positions.records_again_after_end(row) for row in every)
+    count = of_batch + sum(row.replay_at_most or 0 for row in bounded)
+    return count, not of_batch and all(row.replay_exact is not None for row in bounded)
+
+
+def begin_anew(config: Config, jobs: Iterable[JobPlan], corrected: Iterable[str]) -> list[JobPlan]:
+    """The jobs that have processed records, are corrected, and then begin a new checkpoint, and that name no sink.
+
+    ``corrected`` has the names of the jobs of which anything is to be written. A known sink is compared by itself.
+    """
+    names = set(corrected)
+    return [
+        job
+        for job in jobs
+        if job.name in names
+        and not config.chosen(job.name)[0].sinks
+        and not traits(config.chosen(job.name)[0].store).corrected_in_copy
+        and not traits(config.chosen(job.name)[0].store).holds_commits  # a consumer group: no checkpoint, no batches
+        and any((row.stored_offset or 0) > 0 for row in job.partitions)
+    ]
+
+
+def new_checkpoint_warning(jobs: Sequence[JobPlan], plan: Path, config_file: Path) -> str:
+    """Two sentences about the jobs of ``begin_anew``, of which there is at least one; with the command of a copy."""
+    one = len(jobs) == 1
+    names = some([f'"{job.name}"' for job in jobs], 3)
+    words = ["reconciler", "checkpoint", "clone", "CHECKPOINT", "NEW_CHECKPOINT", "--plan", plan, "-c", config_file]
+    copy = command(*words, *([] if one else ["--job", "NAME"]))
+    return (
+        f"{'Job' if one else 'Jobs'} {names} {'names' if one else 'name'} no sink: a sink that remembers batch numbers "
+        "(Hudi's, and others) drops the batches of a streaming query's new checkpoint without an error. If the query "
+        f"writes to one, let it continue in a copy of its last checkpoint: {copy}"
+    )

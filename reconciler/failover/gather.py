@@ -15,8 +15,7 @@ from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
 from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.failover.numbers import JobRows
-from reconciler.failover.stored import Selected, is_unread
+from reconciler.failover.numbers import JobRows, Selected, is_unread
 from reconciler.near import NearTopics
 from reconciler.places.registry import is_end_of_batch
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition

@@ -1,10 +1,11 @@
-"""What most uses read first, apart from the configuration: what is recorded of its jobs, their topics, and the stores.
+"""Inputs of most uses, apart from the configuration: what is recorded of its jobs, their topics, and the stores.
 
-The imports stand where they are needed: most starts of a job need few of them, and must be fast.
+Imports are in the functions that need them: most starts of a job need few, and must be fast.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job
-from reconciler.core.errors import ConfigError
-from reconciler.failover import leaving
-from reconciler.failover.outside import Outside, StoreOpener, connect, nothing_recorded
+from reconciler.core.errors import ConfigError, together
+from reconciler.failover.outside import Outside, StoreOpener, connect, groups_of, log_of, nothing_recorded
+from reconciler.places.registry import open_store
 
 if TYPE_CHECKING:
     from reconciler.config.streams import Stream
@@ -32,7 +33,7 @@ def homes(
     clusters: Mapping[str, Cluster | None], state: str | None, jobs: Mapping[str, Sequence[str]]
 ) -> Mapping[str, str]:
     """The homes that the clusters, or the jobs' first locations, tell. Raises as ``find_homes`` does."""
-    from reconciler.failover.homes import find_homes  # most configurations say them
+    from reconciler.failover.topics import find_homes  # most configurations say them
     from reconciler.kafka.requests import topics_of
 
     return find_homes(clusters, state, jobs, topics_of)
@@ -105,7 +106,7 @@ def with_topics(
     *,
     lenient: bool = False,
 ) -> Config:
-    """The configuration with the topics that the jobs' patterns match now. Raises as ``patterns.expand``."""
+    """The configuration with the topics that the jobs' patterns match now. Raises as ``topics.expand``."""
     if not any(job.patterns for job in jobs):
         return config
     from reconciler.failover.topics import expanded
@@ -173,5 +174,35 @@ def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks. Raises as ``connect`` does."""
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(config.destination.client, timeout_s=timeout_s, memory=memory) as outside:
-        log, groups = leaving.log_of(config), leaving.groups_of(config)
+        log, groups = log_of(config), groups_of(config)
         yield replace(outside, open_left=log, commits_left=groups, state_of=state_of(config))
+
+
+log = logging.getLogger("reconciler.check")
+
+
+def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) -> None:
+    """Raise ConfigError if no job's store can be opened; log the faults of some jobs.
+
+    The other jobs go on: one job hides no other. With ``sinks``, a job's sinks count as its store does. Contacts
+    nothing.
+    """
+    faults: dict[str, ConfigError] = {}
+    for job in jobs:
+        try:
+            _open(config, job.store)
+            if sinks and job.sinks:
+                from reconciler.failover.sinks.registry import open_sink
+
+                for sink in job.sinks:
+                    open_sink(sink)
+        except ConfigError as error:
+            faults[job.name] = error
+    if len(faults) == len(jobs):
+        raise together(faults.values())
+    for name, fault in faults.items():
+        log.warning('job "%s": %s', name, fault)
+
+
+def _open(config: Config, address: str) -> None:
+    open_store(address, kafka_client=config.destination.client).close()

@@ -33,10 +33,8 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.gather import JobPartition, Key
-from reconciler.failover.leaving import LIMIT_S
-from reconciler.failover.outside import Outside
-from reconciler.failover.passes import Found
-from reconciler.failover.repartition import holds_anchor
+from reconciler.failover.outside import LIMIT_S, Outside
+from reconciler.failover.passes import Found, holds_anchor
 from reconciler.kafka import engine
 from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.ports import ClusterInfo, LogReader

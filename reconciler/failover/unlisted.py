@@ -1,26 +1,30 @@
-"""Topics of which a job's store has offsets, and which the configuration does not list: a start would not read them.
+"""Topics that a job lists and its store lacks, and topics that its store has and no job lists.
 
-A query on a pattern gets new topics while the configuration stays as it was. An old topic that the job is not to read
-any more looks the same, so a person names it in ``ignore_topics``.
+A misspelt group, a group that never synced and a wrong store look like a job that has never run: ``no_rows`` says what
+the store holds instead.
+
+A start would not read a topic that no job lists. A query on a pattern gets new topics while the configuration stays the
+same. An old topic that the job is not to read any more looks alike, so the operator names it in ``ignore_topics``.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 from reconciler.config.file import Config, Job
 from reconciler.config.places import has_groups, one_store
 from reconciler.config.settings import TopicNames
-from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Refused
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, ReconcilerError, Refused
 from reconciler.core.text import counted, some
+from reconciler.near import MOST_NAMES, near_names
 from reconciler.places.registry import is_end_of_batch
-from reconciler.ports import OffsetReader, topic_counts
+from reconciler.ports import NamesGroups, OffsetReader, groups_of, topic_counts
 
-MOST_NAMES = 3
+MOST_TOPICS = 3
 
 log = logging.getLogger(__name__)
 
@@ -113,5 +117,49 @@ def _names(names: TopicNames, topics: Collection[str]) -> set[str]:
 
 def offsets_of(topics: Mapping[str, int]) -> str:
     """Like ``3 offsets of "night_2", "night_3"``: the offsets' number, by topic."""
-    names = some([f'"{topic}"' for topic in sorted(topics)], MOST_NAMES)
+    names = some([f'"{topic}"' for topic in sorted(topics)], MOST_TOPICS)
     return f"{counted(sum(topics.values()), 'offset')} of {names}"
+
+
+def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
+    """Half a sentence: what was looked for, and what the store holds instead, as far as it can say.
+
+    Without ``topics``, rows of any mirrored topic were looked for.
+    """
+    names = [topic for topic in dict.fromkeys(topics) if topic]
+    of = f"{' or '.join(map(_quoted, names)) or 'any mirrored topic'} for group {_quoted(group)}"
+    others = topics_of(store, group)
+    if others:
+        return f"no rows of {of}; this group has rows of {_listed(others, names)}"
+    groups = _asked(lambda: groups_of(store))
+    if isinstance(store, NamesGroups):
+        groups = (_asked(store.group_names) or set()) - {group} or groups
+    if groups:
+        return f"no rows of {of}; this store has {_listed(groups, [group])}"
+    return f"no rows of {of}" + ("; this store is empty" if groups is not None else "")
+
+
+def topics_of(store: OffsetReader, group: str) -> set[str] | None:
+    """The topics of which the group has rows; None if the store does not tell."""
+    return _asked(lambda: {row.key.topic for row in store.read(group)})
+
+
+def _asked(call: Callable[[], Iterable[str] | None]) -> set[str] | None:
+    """The names; None if the store does not tell: they only help, and are worth no failure."""
+    try:
+        found = call()
+    except ReconcilerError:
+        return None
+    return None if found is None else set(found)
+
+
+def _listed(names: set[str], wanted: list[str]) -> str:
+    """The names most like the wanted ones; all, if they are few; else their number."""
+    near = [each for name in wanted for each in near_names(name, names)]
+    if near or len(names) <= MOST_NAMES:
+        return ", ".join(map(_quoted, list(dict.fromkeys(near))[:MOST_NAMES] or sorted(names)))
+    return f"{len(names):,} others, none with a name like it"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

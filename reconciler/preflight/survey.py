@@ -11,7 +11,7 @@ from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError
 from reconciler.core.probes import Withheld
 from reconciler.core.text import counted, some
-from reconciler.failover.no_rows import no_rows, topics_of
+from reconciler.failover.unlisted import no_rows, topics_of
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 

@@ -10,7 +10,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.corrections import Corrections
-from reconciler.failover.stored import Selected, is_unread
+from reconciler.failover.numbers import Selected, is_unread
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition

@@ -11,9 +11,9 @@ from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.core.verdicts import Skips, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, check
+from reconciler.failover.corrections import outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand, WrongDecision
-from reconciler.failover.totals import outcome
 from reconciler.plan.document import PartitionPlan, parse_plan, why_stopped
 from reconciler.ports import OffsetStore
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored

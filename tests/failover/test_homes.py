@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.config.settings import Cluster
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.failover.homes import find_homes
+from reconciler.failover.topics import find_homes
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp

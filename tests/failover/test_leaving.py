@@ -12,8 +12,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.leaving import CommitsLeft
-from reconciler.failover.outside import Outside
+from reconciler.failover.outside import CommitsLeft, Outside
 from reconciler.failover.whereabouts import located
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan

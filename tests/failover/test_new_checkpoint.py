@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.failover.check import check
-from reconciler.failover.new_checkpoint import begin_anew
+from reconciler.failover.corrections import begin_anew
 from tests.in_memory import GROUP, Memory, stored
 
 

@@ -15,7 +15,7 @@ from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import undelivered
 from reconciler.failover.check import check
-from reconciler.failover.mirrored.report import report
+from reconciler.failover.mirrored import report
 from reconciler.failover.outside import Outside
 from reconciler.failover.undelivered import Mark, in_order
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord

@@ -12,7 +12,7 @@ from reconciler.cli.terminal.glossary import FINDINGS
 from reconciler.cli.terminal.report import not_judged_text, short_count
 from reconciler.core.text import counted, some
 from reconciler.core.verdicts import Position
-from reconciler.failover.totals import outcome, replay_total, skips_sum
+from reconciler.failover.corrections import outcome, replay_total, skips_sum
 from reconciler.plan.document import Plan, StartPolicy
 
 

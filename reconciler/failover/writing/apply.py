@@ -16,9 +16,8 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
 from reconciler.core.text import counted
 from reconciler.failover.corrections import Corrections, Planned
-from reconciler.failover.numbers import JobRows, read_numbers
+from reconciler.failover.numbers import JobRows, Selected, is_unread, read_numbers
 from reconciler.failover.outside import Outside
-from reconciler.failover.stored import Selected, is_unread
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.moves import Replaced, carry_out, numbers_of, place_of
 from reconciler.failover.writing.plan_checks import (

@@ -14,10 +14,9 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
 from reconciler.core.text import command
-from reconciler.failover.numbers import read_numbers
+from reconciler.failover.numbers import Selected, read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.store_place import StorePlace
-from reconciler.failover.stored import Selected
 from reconciler.failover.writing.reread import anchors_for
 from reconciler.places.registry import traits
 from reconciler.plan.document import PartitionPlan, Plan

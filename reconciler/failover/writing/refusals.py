@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from reconciler.failover.stored import Selected
+from reconciler.failover.numbers import Selected
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, Row, TopicPartition
 

@@ -8,7 +8,7 @@ from reconciler.config.file import Job
 from reconciler.core.anchors import Anchor, Identity, Names, Record
 from reconciler.core.matching import Matcher
 from reconciler.failover.corrections import Planned
-from reconciler.failover.stored import Selected
+from reconciler.failover.numbers import Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader

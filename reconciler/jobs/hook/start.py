@@ -17,9 +17,8 @@ from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
 from reconciler.core.text import command, counted
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import Checked
-from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
+from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
 from reconciler.failover.outside import Outside
-from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.fileio import write_whole

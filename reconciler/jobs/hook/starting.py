@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.text import command
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, StoreOpener
 from reconciler.jobs.hook.figures import HookRun
 from reconciler.jobs.hook.running import refuse_running

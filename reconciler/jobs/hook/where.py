@@ -17,9 +17,9 @@ from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.policies import StartPlace
 from reconciler.core.text import command, some
-from reconciler.failover.no_rows import no_rows
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener
+from reconciler.failover.unlisted import no_rows
 from reconciler.failover.whereabouts import located
 from reconciler.ports import Row, TopicPartition, by_key
 from reconciler.state.locations import Location, Phase

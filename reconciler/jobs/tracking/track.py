@@ -27,9 +27,8 @@ from reconciler.core.errors import (
     as_sentence,
     together,
 )
-from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
-from reconciler.failover.unlisted import Unlisted, find_unlisted
+from reconciler.failover.unlisted import Unlisted, find_unlisted, no_rows
 from reconciler.jobs.tracking.asked import Asked, SourceSide
 from reconciler.jobs.tracking.journals import JobReport, StayJournal, read_ends, why_not
 from reconciler.ports import OffsetStore, Row, TopicPartition

@@ -16,7 +16,7 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ReconcilerError
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import GatheredJob
-from reconciler.failover.mirrored.own_offset import handed_out
+from reconciler.failover.mirrored import handed_out
 from reconciler.failover.unanchored import own_topics
 from reconciler.kafka.mirror.following import Checkpoints, Heartbeats
 from reconciler.kafka.mirror.grade import Grade, grades, wanted

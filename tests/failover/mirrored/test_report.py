@@ -13,8 +13,7 @@ from reconciler.cli.commands.prepare.mirror import to_json
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
-from reconciler.failover.mirrored.report import MirrorReport, report
-from reconciler.failover.mirrored.unprepared import Tally
+from reconciler.failover.mirrored import MirrorReport, Tally, report
 from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror.account import LOCATION
 from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition

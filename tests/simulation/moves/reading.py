@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reconciler.failover import way_back
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, newest, plan_back, read_number
 from tests.simulation.moves.world import (
     Cluster,
@@ -97,7 +96,8 @@ def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
             new, record = missing[0], record_before(world, state, stream, to, missing[0])
         left = [] if world.fault == "A21" else _left_before(state, stream, to)
         reached = new if world.fault == "A21" else proven
-        again = way_back.again(left, reached, new, read.ahead + _undelivered(world, state, stream, to, read.record))
+        ahead = read.ahead + _undelivered(world, state, stream, to, read.record)
+        again = max([reached, *(each.furthest for each in left)]) - new + ahead
         replaced = frozenset({state.held(place_key(world, to, here.folder, stream))})
         rows.append(Row(stream, PlanRow(new, record, again, 0, replaced, read)))
     return Plan(here.cluster, to, tuple(rows))
@@ -118,8 +118,8 @@ def _never_delivered(world: World, state: State, stream: Stream, to: Cluster, ne
     """The offsets before `new` with records the earlier stays on `to` had not read, and the other cluster lacks."""
     start, records = log(world, state, stream, to)
     _, elsewhere = log(world, state, stream, state.location.cluster)
-    unread = way_back.unread_before(_left_before(state, stream, to), new)
-    return [each for each in unread if records[each - start] not in elsewhere]
+    left = max((each.number for each in _left_before(state, stream, to)), default=new)
+    return [each for each in range(min(left, new), new) if records[each - start] not in elsewhere]
 
 
 def give_back(world: World, state: State, plan: Plan) -> Plan:

@@ -16,8 +16,8 @@ from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
 from reconciler.core.text import command
 from reconciler.failover.check import Checked
+from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import ByHand
-from reconciler.failover.totals import outcome
 from reconciler.places.registry import traits
 from reconciler.plan.document import StartPolicy
 from reconciler.plan.text import INDENTED

@@ -22,8 +22,8 @@ from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.core.text import counted
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.checkpoint.clone import Clone, clone
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.places.checkpoint.reading import MANIFEST
 from reconciler.places.checkpoint.restart import Checkpoint, without_id
 from reconciler.places.checkpoint.show import Description, describe

@@ -25,10 +25,10 @@ from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.core.text import command, counted
 from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.totals import has_replay, replay_sum
+from reconciler.failover.corrections import has_replay, replay_sum
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
 from reconciler.plan.document import JobPlan, StartPolicy, why_stopped

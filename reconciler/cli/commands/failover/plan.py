@@ -19,8 +19,7 @@ from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.text import counted
 from reconciler.failover.check import Checked
-from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
-from reconciler.failover.totals import outcome
+from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
 from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
 from reconciler.plan import signing
 from reconciler.plan.document import Plan

@@ -25,11 +25,10 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
 from reconciler.core.text import counted
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all
-from reconciler.failover.no_rows import no_rows
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.numbers import job_topics
-from reconciler.failover.unlisted import UnlistedTopics
+from reconciler.failover.unlisted import UnlistedTopics, no_rows
 from reconciler.failover.writing.rows import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key

@@ -24,8 +24,8 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
-from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.totals import replay_total
+from reconciler.failover.corrections import replay_total
+from reconciler.failover.inputs import refuse_wrong
 from reconciler.plan.document import PartitionPlan
 from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
 from reconciler.ports import LogReader

@@ -21,9 +21,8 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
 from reconciler.core.text import counted
 from reconciler.failover import inputs
-from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.mirrored.report import MirrorReport, report
-from reconciler.failover.mirrored.unprepared import Tally
+from reconciler.failover.inputs import refuse_wrong
+from reconciler.failover.mirrored import MirrorReport, Tally, report
 from reconciler.kafka.mirror.account import LOCATION, GroupAccount, Setting
 from reconciler.kafka.mirror.grade import Grade
 from reconciler.ports import Row

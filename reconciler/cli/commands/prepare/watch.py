@@ -23,10 +23,10 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
-from reconciler.failover import inputs, leaving
-from reconciler.failover.addresses import refuse_wrong
+from reconciler.failover import inputs
 from reconciler.failover.check import check
-from reconciler.failover.outside import Outside
+from reconciler.failover.inputs import refuse_wrong
+from reconciler.failover.outside import Outside, groups_of, log_of
 from reconciler.jobs.watch.checker import Checkers, JobChecker
 from reconciler.jobs.watch.figures import Watched
 from reconciler.jobs.watch.listener import ListenAddress, MetricsListener, check_tls
@@ -222,8 +222,8 @@ class Process:
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
-            open_left=leaving.log_of(config),
-            commits_left=leaving.groups_of(config),
+            open_left=log_of(config),
+            commits_left=groups_of(config),
             state_of=inputs.state_of(config),
         )
         return JobChecker(

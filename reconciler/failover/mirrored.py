@@ -1,20 +1,35 @@
-"""The mirror's own state and offsets, compared with the findings of the jobs' checks. Reads only."""
+"""The mirror's own state and offsets, compared with the findings of the jobs' checks. Reads only.
+
+- The offset that MirrorMaker itself would hand out for a job's partition comes from a checkpoint of its group, or from
+  a group that it syncs. A job moves on, and so do its checkpoints: only one that is for no later offset than the stored
+  one is compared with it. A number under the destination's name, in a group that MirrorMaker keeps, is MirrorMaker's if
+  a checkpoint names it.
+- A failover that the jobs have not prepared has bare offsets alone. Each is searched for twice, with MirrorMaker's
+  offset syncs and by its checkpoints alone: the difference is what ``offset-syncs.topic.location = target`` gives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.config.file import Config, Job
+from reconciler.core.anchors import Names, StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
+from reconciler.core.mirror_pairs import MirrorCheckpoint
+from reconciler.core.question import Limits
+from reconciler.core.reconcile import reconcile
 from reconciler.core.text import counted, some
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.unanchored.pairs import evidence_for
+from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.mirrored.own_offset import handed_out
-from reconciler.failover.mirrored.unprepared import Tally, Unprepared, unprepared
+from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
+from reconciler.failover.numbers import Selected
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
+from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.kafka.mirror.account import (
     GroupAccount,
     PartitionAccount,
@@ -24,7 +39,7 @@ from reconciler.kafka.mirror.account import (
     settings,
 )
 from reconciler.kafka.mirror.following import Heartbeats
-from reconciler.kafka.mirror.grade import Grade, grades, wanted
+from reconciler.kafka.mirror.grade import Grade, grades, own_offset, wanted
 from reconciler.kafka.mirror.positions import read_positions
 from reconciler.kafka.mirror.reading import Known, Wanted, read_pairs
 from reconciler.kafka.mirror.record_times import newest_ms
@@ -209,3 +224,103 @@ def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str
         for place, grade in grades(reader, job.job.identity, asked).items():
             found |= {(group, place): grade for group in job.job.group_names}
     return found
+
+
+TAIL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Findings over some partitions: exact ones, early ones, and those where nothing is proven.
+
+    ``replay`` is the sum of the bounds.
+    """
+
+    exact: int
+    early: int
+    unresolved: int
+    replay: int
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Tally:
+        known = [each for each in findings if each.resume_offset is not None]
+        exact = sum(each.verdict is Verdict.EXACT for each in known)
+        replay = sum(each.replay_at_most or 0 for each in known)
+        return cls(exact, len(known) - exact, len(findings) - len(known), replay)
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared:
+    """The findings by place: with syncs, and by checkpoints alone.
+
+    ``unknown``: places whose number at the source is not known, or that already have an offset of this cluster.
+    """
+
+    with_syncs: Mapping[Key, Finding]
+    by_checkpoints: Mapping[Key, Finding]
+    unknown: tuple[Key, ...]
+
+
+def unprepared(
+    config: Config, jobs: Sequence[GatheredJob], known: Known, outside: Outside, cluster_id: str
+) -> Unprepared:
+    """Raises Unreachable and Refused as the engine does."""
+    numbers: dict[Key, tuple[JobPartition, int]] = {}
+    unknown = []
+    for at in (at for job in jobs for at in job.places if at.exists):
+        own = [each for each in known.checkpoints.get(at.destination, ()) if each.group in at.job.group_names]
+        offset = source_offset(at, own)
+        if offset is None:
+            unknown.append(at.key)
+        else:
+            numbers[at.key] = (at, offset)
+    limits = Limits(config.search.max_disorder_ms, config.search.scan_records, TAIL)
+    asked: dict[tuple[Key, bool], Inquiry[Finding]] = {}
+    for key, (at, offset) in numbers.items():
+        pairs = known.of(at.source, at.destination)
+        for with_syncs, used in ((True, pairs), (False, replace(pairs, syncs=()))):
+            evidence = evidence_for(offset, used, local_writers=at.source.topic == at.destination.topic)
+            question = question_of(config, _bare(at, offset), cluster_id, limits, outside.now_ms(), evidence)
+            asked[key, with_syncs] = Inquiry(at.destination, partial(reconcile, question))
+    settings = EngineSettings(config.search.deadline_s, outside.on_progress)
+    found = outside.run(outside.reader, asked, clock=outside.monotonic, settings=settings).found
+    return Unprepared(
+        {key: found[key, True].finding for key in numbers},
+        {key: found[key, False].finding for key in numbers},
+        tuple(unknown),
+    )
+
+
+def _bare(at: JobPartition, offset: int) -> JobPartition:
+    row = Row(at.source, StoredOffset(offset), "")
+    return replace(at, selected=Selected(row, None, row), translated=False, own=False)
+
+
+def source_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
+    """The stored offset in the source's numbering; None where that is not known, or the job reads here already.
+
+    ``checkpoints`` are those of the job's group for this partition, oldest first.
+    """
+    stored, row = at.selected.stored, at.selected.row
+    if stored is None or row is None or stored.is_sentinel or at.own or at.fault:
+        return None
+    anchor = stored.anchor
+    if at.translated and row.key == at.destination:
+        if anchor is not None and anchor.offset is not None:
+            return anchor.offset + (anchor.names is Names.LAST)
+        named = [each for each in checkpoints if each.downstream == stored.offset]
+        return named[-1].upstream if named else None
+    return stored.offset
+
+
+def handed_out(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
+    """MirrorMaker's offset for the job's group in this partition; None if it has none for what is stored."""
+    offset, stored, row = source_offset(at, checkpoints), at.selected.stored, at.selected.row
+    if offset is None or stored is None or row is None:
+        return None
+    if at.translated and row.key == at.destination:
+        by_place = (each for each in checkpoints if each.downstream == stored.offset and each.upstream <= offset)
+        if next(by_place, None) is not None:
+            return stored.offset
+    found = own_offset(checkpoints, offset)
+    return found.downstream if found is not None else None
