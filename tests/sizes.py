@@ -65,7 +65,7 @@ SLOWEST = (
     "tests/failover/writing/test_applied_at_once.py",
     "tests/jobs/watch/test_watch.py",
     "golden",
-    "tests/cli/hostile/",
+    "tests/hostile/",
     "tests/cli/terminal/test_output.py",
     "tests/spark/",
     "tests/failover/checkpoint/",

@@ -16,7 +16,7 @@ from reconciler.core.json_fields import FieldError
 from reconciler.places.numbers import Number
 from reconciler.places.table_offsets import Commit, CommitOffsets, Lists, OlderGone, filled, offsets_in, rows_of
 from reconciler.ports import Row
-from tests.fuzz import attempt
+from tests.hostile.fuzz import attempt
 
 SPARK = '{"events":{"2":40,"1":7,"0":123},"orders":{"0":0}}'
 """As Spark 4.2's ``KafkaSourceOffset`` writes it."""

@@ -16,10 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.config.settings import WatchSettings
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ConfigError
 from reconciler.jobs.watch import listener
 from reconciler.jobs.watch.listener import ListenAddress, MetricsListener, check_tls
-from tests.fuzz import AS_TYPED, attempt, fuzz, sized, words
 
 HOME = ListenAddress("127.0.0.1", 0)
 PLAIN = WatchSettings()
@@ -73,17 +72,6 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int, is_loo
 def test_anything_else_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         ListenAddress.parse(text)
-
-
-@sized
-def test_any_address_to_listen_on_is_one_or_is_refused_with_a_sentence(runs: int) -> None:
-    def claim(text: str) -> None:
-        address = attempt(lambda: ListenAddress.parse(text), ExitCode.USAGE, longest=AS_TYPED)
-        if address is not None:
-            assert 0 <= address.port < 65_536
-            assert address.is_loopback in (True, False)
-
-    fuzz(runs, words(["127.0.0.1:9464", "[::1]:9464", ":0", "localhost:1", "[fe80::1%eth0]:1", "h:٣"]), claim)
 
 
 def test_an_address_that_cannot_be_used_is_a_usage_error() -> None:

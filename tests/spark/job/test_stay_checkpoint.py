@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
+from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at, location, transaction_id
 from tests.failover.checkpoint.checkpoint_files import QUERY, Files
-from tests.fuzz import attempt, documents, fuzz, sized
 from tests.spark.job.test_completing import AT_HOME
 
 MOVED = replace(AT_HOME, stay=3)
@@ -59,20 +57,6 @@ def test_a_copy_is_not_continued(base: str) -> None:
     shutil.copytree(base, f"{base}-copy")
     with pytest.raises(NeedsPerson, match="in clicks"):
         checkpoint_at(f"{base}-copy", AT_HOME)
-
-
-@sized
-def test_any_note_is_read_or_refused(runs: int, tmp_path: Path) -> None:
-    base = str(tmp_path / "fuzzed")
-    checkpoint_at(base, AT_HOME)
-    note = Path(base) / NOTE
-    whole = json.loads(note.read_text())
-
-    def claim(data: bytes) -> None:
-        note.write_bytes(data)
-        attempt(lambda: checkpoint_at(base, AT_HOME), ExitCode.USAGE, ExitCode.NEEDS_PERSON)
-
-    fuzz(runs, documents([whole], lambda content: content), claim)
 
 
 # ---------------------------------------------------------------- the base

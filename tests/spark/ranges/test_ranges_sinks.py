@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, ExitCode, Refused
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.hashed_files import Begun, dumps, is_saved, loads
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.reading import require_single_attempts
-from tests.fuzz import attempt, documents, fuzz, sized
 
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
 Rows = dict[TopicPartition, StoredOffset]
@@ -38,15 +35,6 @@ def test_an_incomplete_record_is_none_and_another_format_is_refused():
     for wrong in (text.replace("begun/1", "begun/2"), "[" * 100_000):
         with pytest.raises(Refused, match="here cannot be read"):
             loads(wrong, "here")
-
-
-@sized
-def test_any_record_is_read_or_refused_with_a_sentence(runs: int) -> None:
-    def claim(data: bytes) -> None:
-        found = attempt(lambda: loads(data.decode(errors="replace"), "a record"), ExitCode.UNREACHABLE)
-        assert found is None or loads(dumps(found), "a record") == found
-
-    fuzz(runs, documents([json.loads(dumps(BEGUN))], lambda content: content), claim)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ MOST_KIB = 256 * 1024
 """By how much one input may raise the memory that this process has taken at its most."""
 LONGEST_MESSAGE, AS_TYPED = 2_000, 1_000_000
 """Characters: where a file of others is quoted, and where what a user has written himself is."""
-GOLDENS = Path(__file__).parent / "golden" / "formats"
+GOLDENS = Path(__file__).parents[1] / "golden" / "formats"
 
 
 def fuzz(runs: int, inputs: st.SearchStrategy[T], claim: Callable[[T], object]) -> None:

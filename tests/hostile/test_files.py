@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reconciler.config.table import UNITS
 from reconciler.plan.document import digest
-from tests.cli.hostile.fuzzed_estate import Again
-from tests.fuzz import (
+from tests.hostile.estate import Again
+from tests.hostile.fuzz import (
     ODD_TEXTS,
     SCALARS,
     documents,

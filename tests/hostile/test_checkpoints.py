@@ -14,7 +14,7 @@ from reconciler.places.checkpoint.reading import MANIFEST, read_checkpoint
 from reconciler.places.checkpoint.show import describe
 from reconciler.places.registry import end_of_batch, open_store
 from tests.failover.checkpoint.checkpoint_files import Files
-from tests.fuzz import JUNK, attempt, documents, fuzz, sized, slips
+from tests.hostile.fuzz import JUNK, attempt, documents, fuzz, sized, slips
 
 
 def made(path: Path, *, stopped: bool) -> Path:

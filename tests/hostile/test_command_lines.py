@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from reconciler.cli.main import full_parser
-from tests.cli.hostile.fuzzed_estate import CONFIG, Again
-from tests.fuzz import fuzz, sized_for_commands, words
+from tests.hostile.estate import CONFIG, Again
+from tests.hostile.fuzz import fuzz, sized_for_commands, words
 
 NOT_RUN = {"demo", "audit"}
 """They start servers, or Spark; their command lines are parsed."""
