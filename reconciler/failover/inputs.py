@@ -192,7 +192,7 @@ def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) ->
         try:
             _open(config, job.store)
             if sinks and job.sinks:
-                from reconciler.failover.sinks.registry import open_sink
+                from reconciler.failover.sinks.judging import open_sink
 
                 for sink in job.sinks:
                     open_sink(sink)

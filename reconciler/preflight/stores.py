@@ -12,7 +12,7 @@ from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.core.text import counted, some
 from reconciler.failover.numbers import job_topics
-from reconciler.failover.sinks.registry import open_sink
+from reconciler.failover.sinks.judging import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.places.numbers import suspicious_name

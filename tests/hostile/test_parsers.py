@@ -21,7 +21,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.sinks.iceberg import IcebergSink
+from reconciler.failover.sinks.tables import IcebergSink
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.kafka.mirror.reading import OwnTopics, read_pairs
 from reconciler.places.checkpoint import log as checkpoint

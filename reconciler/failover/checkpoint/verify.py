@@ -25,9 +25,10 @@ from reconciler.failover.checkpoint.translate import Translation, refuse_undecid
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import end_job, records_again_after_end
 from reconciler.failover.sinks.judging import is_stateful, repeated, rows_or_refusal
-from reconciler.failover.writing.apply import prepare, refuse
+from reconciler.failover.writing.apply import Refusal, prepare, refuse
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
+    anchor_for,
     another_record,
     check_destination,
     check_expiry,
@@ -35,8 +36,6 @@ from reconciler.failover.writing.plan_checks import (
     records_before,
     rests_on,
 )
-from reconciler.failover.writing.refusals import Refusal
-from reconciler.failover.writing.reread import anchor_for
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, readings
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.sinks import SinkOutcome, SinkRow

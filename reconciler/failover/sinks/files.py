@@ -1,22 +1,34 @@
-"""The file sink's log of its batches, ``PATH/_spark_metadata``, on any file system that fsspec opens.
+"""Sinks that keep a log of batches: Spark's file sink, a table of batches in PostgreSQL, and a function of the user's.
 
-Source: Spark 4.2.1 (``FileStreamSink``, ``FileStreamSinkLog``, ``CompactibleFileStreamLog``), compared with folders
-that PySpark 4.2.1 wrote. ``N`` holds batch N: ``v1``, then a line of JSON for each file. Every tenth one is
-``N.compact`` and holds the lines of all batches before it, too. The sink drops a batch whose number is not above the
-log's last, whichever query it is from: no query's id is kept.
+The file sink has its log in ``PATH/_spark_metadata``, on any file system that fsspec opens. Source: Spark 4.2.1
+(``FileStreamSink``, ``FileStreamSinkLog``, ``CompactibleFileStreamLog``), compared with folders that PySpark 4.2.1
+wrote. ``N`` holds batch N: ``v1``, then a line of JSON for each file. Every tenth one is ``N.compact`` and holds the
+lines of all batches before it, too. The sink drops a batch whose number is not above the log's last, whichever query it
+is from: no query's id is kept.
+
+``python:module:function`` is called with the name of the query's batches (its id, or ``app_id``) and returns the number
+of the last batch that was taken, or None.
+
+``postgresql://…?table=T`` is a table with a row for each batch, or for the last one: by default in the columns
+``app_id`` (text) and ``batch_id`` (a whole number); ``app_column=`` and ``batch_column=`` name others.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
+from contextlib import closing
+from decimal import Decimal
 from importlib.util import find_spec
 from os.path import isfile
 from urllib.parse import unquote, urlsplit
 
-from reconciler.core.errors import Refused
-from reconciler.core.json_fields import FieldError, integer, json_object, required_text
-from reconciler.failover.sinks.taken import Taken
-from reconciler.places.folder import Folder, open_folder
+from reconciler.config.addresses import without_secrets
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused
+from reconciler.core.json_fields import INT64_MAX, FieldError, integer, json_object, required_text
+from reconciler.failover.sinks.guard import Taken
+from reconciler.places.folder import Folder, one_line, open_folder
 
 LOG = "_spark_metadata"
 _COMPRESSED = frozenset({"gz", "bz2", "lz4", "snappy", "deflate", "zst", "zstd", "xz"})
@@ -124,3 +136,94 @@ def _records(uri: str, size: int) -> int | None:
         return int(read_metadata(path).num_rows) if isfile(path) else None  # a pipe would be waited for
     except (OSError, ValueError, ArrowException):
         return None
+
+
+class FunctionSink:
+    """A sink that asks a function; ``name`` is its name in the configuration."""
+
+    knows_queries = True
+    takes_every_batch = False
+
+    def __init__(self, name: str, function: Callable[..., object], app_id: str | None) -> None:
+        self.shown = name
+        self.app_id = app_id
+        self._function = function
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        """The function's return value. Raises Refused if it raises, or returns anything but a number or None."""
+        try:
+            last = self._function(app_id)
+        except ReconcilerError:
+            raise
+        except Exception as error:
+            raise self._refused(f"raised {type(error).__name__}: {one_line(error)}") from error
+        if last is None:
+            return Taken(None)
+        if not isinstance(last, int) or isinstance(last, bool) or not 0 <= last <= INT64_MAX:
+            raise self._refused(f"returned {last!r}, which is no number of a batch")
+        return Taken(last)
+
+    def has_queries(self) -> bool:
+        """Not known: the function is asked about one name."""
+        return False
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"The sink {self.shown} {why}.", hint="Correct the function.")
+
+
+class TableSink:
+    """A table of batches in PostgreSQL. Raises as PostgreSQL's stores do."""
+
+    knows_queries = True
+    takes_every_batch = False
+
+    def __init__(
+        self, address: str, table: str, *, app_id: str | None, columns: tuple[str, str] = ("app_id", "batch_id")
+    ) -> None:
+        from reconciler.places.postgresql.address import parse
+
+        self.shown = without_secrets(f"{address}{'&' if '?' in address else '?'}table={table}")
+        self.app_id = app_id
+        self._parsed = parse(address)
+        schema = self._parsed.schema
+        if schema is not None and "." in table:
+            raise ConfigError(
+                f"The sink {self.shown} names a schema twice.", hint="Leave out schema=, or the schema in table=."
+            )
+        self._table = (schema, table) if schema is not None else tuple(table.split(".", 1))
+        self._columns = columns
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        """The largest number of a batch under this name. One below 0, as a job writes it before its first, is none."""
+        return self._largest(" WHERE {} = %s", app_id)
+
+    def has_queries(self) -> bool:
+        return self._largest("").batch is not None
+
+    def _largest(self, where: str, *values: str | None) -> Taken:
+        from reconciler.places.postgresql.connection import Database, identifier
+
+        name, batch = map(identifier, self._columns)
+        table = identifier(*self._table)
+        parsed = self._parsed
+        with closing(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)) as database:
+            statement = type(table)("SELECT max({}) FROM {}" + where).format(batch, table, name)
+            row = database.transaction(lambda session: session.one(statement, values), only_reads=True)
+        last = None if row is None else row[0]
+        if last is not None and not _is_whole(last):
+            raise Refused(
+                f"The column {self._columns[1]!r} of the sink {self.shown} has no whole numbers: the largest of its "
+                "values need not be the last batch.",
+                hint="Name the column with the batches' numbers in batch_column=, or change its type to bigint.",
+            )
+        return Taken(None if last is None or last < 0 else int(last))
+
+
+def _is_whole(value: object) -> bool:
+    return (
+        isinstance(value, int | float | Decimal)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value == int(value)
+        and value <= INT64_MAX
+    )

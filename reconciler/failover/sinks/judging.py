@@ -1,37 +1,51 @@
-"""A job's plan beside what its sinks have taken: whether the next batch arrives, once.
+"""Opens a job's sinks, and compares its plan with what they have taken: whether the next batch arrives, once.
+
+==================================  ===============================================================================
+``files:PATH``                      Spark's file sink: Parquet, JSON, text, …
+``delta:PATH``                      a Delta table; ``?app_id=`` where the job writes under a ``txnAppId`` of its own
+``iceberg:CATALOG/TABLE``           an Iceberg table of one of pyiceberg's catalogs
+``iceberg:PATH``                    an Iceberg table by its folder, or its metadata file
+``postgresql://…?table=TABLE``      a table of batches that the job keeps
+``python:MODULE:FUNCTION``          what a function says
+==================================  ===============================================================================
+
+A sink's library is imported when the sink is opened.
 
 Where the offsets are in a checkpoint, its batch numbers are compared with those of each sink. Where they are elsewhere,
-a correction makes the job begin a new checkpoint, at batch 0; without one the job continues on a checkpoint that is not
-known here, and ``Job.checkpoint_at`` compares it.
+a correction makes the job begin a new checkpoint, at batch 0. Without a correction the job continues on a checkpoint
+that is not known here, and ``Job.checkpoint_at`` compares it.
 
 Sinks are read before the checkpoint: a running query begins a batch before its sink takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from reconciler.config.addresses import pairs, scheme_of
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NeedsPerson, NotCreated
+from reconciler.config.identity import load_function
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.failover.sinks.guard import (
     AS_IT_IS,
     Repeated,
+    Sink,
     Standing,
+    Taken,
     ask,
     begun_anew,
     judge,
     lacks,
     standing,
 )
-from reconciler.failover.sinks.registry import open_sink
-from reconciler.failover.sinks.taken import Sink, Taken
 from reconciler.places.checkpoint.restart import Checkpoint
 from reconciler.places.folder import open_folder
-from reconciler.places.registry import checkpoint_path, traits
+from reconciler.places.parameters import Parameters
+from reconciler.places.registry import checkpoint_path, require_installed, traits
 from reconciler.plan.document import JobPlan, PartitionPlan
 from reconciler.plan.sinks import SinkOutcome, SinkRow
 
@@ -145,3 +159,95 @@ def refuse(name: str, rows: Iterable[SinkRow]) -> None:
         if row.stops:
             what, _, way_out = row.detail.partition(". ")
             raise NeedsPerson(f'Job "{name}" must not start. Its sink {row.sink}: {what}.', hint=f"{way_out}.")
+
+
+EXAMPLES = (
+    *("files:PATH", "delta:PATH", "delta:PATH?app_id=NAME", "iceberg:CATALOG/NAMESPACE.TABLE", "iceberg:PATH"),
+    *("postgresql://HOST/DATABASE?table=TABLE", "python:MODULE:FUNCTION"),
+)
+_CLIENTS = {
+    "delta": ("deltalake", "delta"),
+    "iceberg": ("pyiceberg", "iceberg"),
+    "postgresql": ("psycopg", "postgresql"),
+}
+"""The package that reads each scheme, and the extra that installs it."""
+
+
+def _files(address: str) -> Sink:
+    from reconciler.failover.sinks.files import FileSink
+
+    return FileSink(_without_parameters(address))
+
+
+def _delta(address: str) -> Sink:
+    from reconciler.failover.sinks.tables import DeltaSink
+
+    path, parameters = _split(address)
+    app_id = parameters.text("app_id")
+    parameters.check_all_known()
+    return DeltaSink(path, app_id)
+
+
+def _iceberg(address: str) -> Sink:
+    from reconciler.failover.sinks.tables import IcebergSink
+
+    return IcebergSink(_without_parameters(address))
+
+
+def _postgresql(address: str) -> Sink:
+    from reconciler.failover.sinks.files import TableSink
+
+    own = {"table": "", "app_id": "", "app_column": "app_id", "batch_column": "batch_id"}
+    base, _, query = address.partition("?")
+    theirs = [part for part in query.split("&") if part and part.partition("=")[0] not in own]
+    given = {name: value for name, value in pairs(query) if name in own and value}
+    if not given.get("table"):
+        raise _wrong("it names no table=")
+    columns = (given.get("app_column") or own["app_column"], given.get("batch_column") or own["batch_column"])
+    place = "?".join((base, "&".join(theirs))) if theirs else base
+    return TableSink(place, given["table"], app_id=given.get("app_id"), columns=columns)
+
+
+def _python(address: str) -> Sink:
+    from reconciler.failover.sinks.files import FunctionSink
+
+    base, parameters = _split(address)
+    app_id = parameters.text("app_id")
+    parameters.check_all_known()
+    return FunctionSink(address, load_function("sink", f"python:{base}"), app_id)
+
+
+_OPENERS: Mapping[str, Callable[[str], Sink]] = {
+    "files": _files,
+    "delta": _delta,
+    "iceberg": _iceberg,
+    "postgresql": _postgresql,
+    "python": _python,
+}
+
+
+def open_sink(address: str) -> Sink:
+    """The sink at ``address``. Contacts nothing. Raises ConfigError for an address or a library that is not usable."""
+    scheme = scheme_of(address) or ""
+    opener = _OPENERS.get(scheme)
+    if opener is None or not address.partition(":")[2]:
+        raise _wrong("it names no sink")
+    client, extra = _CLIENTS.get(scheme, ("reconciler", ""))
+    require_installed(f"The sink {scheme}:", client, extra)
+    return opener(address)
+
+
+def _split(address: str) -> tuple[str, Parameters]:
+    rest, _, query = address.partition(":")[2].partition("?")
+    return rest, Parameters(query, _wrong)
+
+
+def _without_parameters(address: str) -> str:
+    rest, parameters = _split(address)
+    parameters.check_all_known()
+    return rest
+
+
+def _wrong(why: str) -> ConfigError:
+    # The message leaves the address out: it may hold a password.
+    return ConfigError(f"A sink's address is wrong: {why}.", hint=f"Supported sinks: {' · '.join(EXAMPLES)}.")

@@ -1,15 +1,17 @@
-"""Apply a plan: check that nothing has moved since, keep its numbers in the state store, write them, read them back.
+"""Apply a plan: check that nothing has changed since, record its numbers, write them, and read them back.
 
-Nothing is written before every job's store and every planned record at the destination has been read again. Then one
-job after the other is written, by its plan in the state store (``state.moving``): a run that is killed is finished by
-the next one.
+Every job's store and every planned record at the destination are read again before anything is written. Then the jobs
+are written one after the other, each by its plan in the state store (``state.moving``): the next run finishes what a
+killed one has begun. A job is left out, and the others are written, if a partition needs a decision, a row cannot be
+read, or its offsets are in a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -18,20 +20,19 @@ from reconciler.core.text import counted
 from reconciler.failover.corrections import Corrections, Planned
 from reconciler.failover.numbers import JobRows, Selected, is_unread, read_numbers
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing import refusals
 from reconciler.failover.writing.moves import Replaced, carry_out, numbers_of, place_of
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
+    anchors_for,
     check_configuration,
     check_destination,
+    check_in_place,
     check_time,
 )
-from reconciler.failover.writing.refusals import Refusal
-from reconciler.failover.writing.reread import anchors_for, check_in_place
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.plan.sinks import why_sink_stops
-from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, Row, TopicPartition
+from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Stamp
 from reconciler.state.stored import Stored
@@ -40,6 +41,26 @@ Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
 Errors = tuple[type[ReconcilerError], ...]
 OTHERS = "The plan's other jobs can be applied without this one: name them with --job."
+
+
+class Refusal(StrEnum):
+    """Why a job is not written, as a clause."""
+
+    UNDECIDED = "a partition needs a decision"
+    UNREADABLE = "a row that the plan is about cannot be read any more"
+    COPIED = "a checkpoint is only read, and corrected in a copy"
+
+    @property
+    def hint(self) -> str:
+        """What to do for such a job, in sentences."""
+        return HINTS[self]
+
+
+HINTS = {
+    Refusal.UNDECIDED: "Make a new plan with --set or --accept once it is decided.",
+    Refusal.UNREADABLE: "Make a new plan once that is done.",
+    Refusal.COPIED: "Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN --job JOB.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +224,7 @@ def _compare(planned: Iterable[PartitionPlan], stored: JobRows, corrections: Cor
     found, job, cluster_id = _Compared(), stored.job, corrections.cluster_id
     for row in planned:
         selected = stored.selected(row.source_key, row.key, cluster_id)
-        if (bad := refusals.unreadable(row, selected, stored.rows)) is not None:
+        if (bad := _unreadable(row, selected, stored.rows)) is not None:
             found.unreadable.append((row, str(bad.refused).removesuffix(".")))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
@@ -305,3 +326,16 @@ def write(
     numbers = numbers_of(plan, change.job, config, stay, replaced_by(change, plan.cluster_id))
     with place_of(change.job, outside, stamp) as place:
         return carry_out(state, config, change.job, numbers, place, stamp, seen=seen)
+
+
+def _unreadable(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> Malformed | None:
+    """The row that cannot be read and is, or may be, the one that the plan is about.
+
+    A person's offset goes beside such a row, never over it.
+    """
+    beside = row.set_by_hand and (selected.replaced is None or selected.replaced.malformed is None)
+    if selected.row is not None or beside:
+        return None
+    unplaced = [rows.get(TopicPartition(topic, UNKNOWN_PARTITION)) for topic in (row.source_topic, row.topic)]
+    among = (selected.malformed, *(each.malformed for each in unplaced if each is not None))
+    return next((bad for bad in among if bad is not None), None)

@@ -17,10 +17,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.failover.sinks.delta import DeltaSink
 from reconciler.failover.sinks.files import FileSink
-from reconciler.failover.sinks.iceberg import IcebergSink
-from reconciler.failover.sinks.registry import open_sink
+from reconciler.failover.sinks.judging import open_sink
+from reconciler.failover.sinks.tables import DeltaSink, IcebergSink
 from reconciler.spark.audit.stays import Stays
 from reconciler.spark.audit.tally import NOWHERE, content_of, hashed, small_table
 from reconciler.spark.session import spark_message

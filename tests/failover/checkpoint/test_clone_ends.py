@@ -14,7 +14,7 @@ from reconciler.failover.check import check
 from reconciler.failover.checkpoint.clone import clone
 from reconciler.failover.corrections import has_replay, outcome, replay_sum
 from reconciler.failover.sinks.files import FileSink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files, log, new

@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.sinks.files import FileSink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
 from reconciler.failover.writing.apply import prepare
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
 from reconciler.places.checkpoint.reading import read_checkpoint

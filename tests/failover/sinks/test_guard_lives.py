@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from reconciler.failover.sinks import guard
-from reconciler.failover.sinks.guard import AS_IT_IS, Repeated, Standing, ask, begun_anew, judge, lacks
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import AS_IT_IS, Repeated, Standing, Taken, ask, begun_anew, judge, lacks
 from reconciler.plan.sinks import STOPS, SinkOutcome
 from tests.sizes import sampled
 

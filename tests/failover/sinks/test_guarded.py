@@ -11,8 +11,7 @@ import pytest
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.failover.sinks.guard import Standing, judge, lacks
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Standing, Taken, judge, lacks
 from reconciler.plan.sinks import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.delta_table import Delta

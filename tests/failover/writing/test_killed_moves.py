@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.failover.store_place import StorePlace
 from reconciler.failover.writing import moves
+from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
 from reconciler.state import locations

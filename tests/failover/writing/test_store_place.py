@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Refused, Unreachable
-from reconciler.failover.store_place import ATTEMPTS, StorePlace
+from reconciler.failover.writing.moves import ATTEMPTS, StorePlace
 from reconciler.places.hbase.cdap import MAX_EVENT_TIME, NEXT_OFFSET, CdapStore, LogSaver, long
 from reconciler.places.hbase.cloudera import ClouderaStore
 from reconciler.places.hbase.flowlet import Flowlet

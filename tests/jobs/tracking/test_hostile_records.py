@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Record
-from tests.jobs.tracking.test_fuzzed_records import Made
+from tests.hostile.parsers import Made
 
 DEEP = 100_000
 

@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
-from reconciler.failover.sinks.registry import open_sink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
+from reconciler.failover.sinks.judging import open_sink
 from reconciler.places.registry import open_store
 from reconciler.ports import Change
 

@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
-from reconciler.failover.sinks.iceberg import IcebergSink
+from reconciler.failover.sinks.tables import IcebergSink
 from reconciler.places.iceberg import table as opening
 from reconciler.places.registry import open_store
 from tests.failover.sinks.tables.iceberg_table import Iceberg

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, Refused, Unreachable
-from reconciler.failover.sinks.registry import open_sink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
+from reconciler.failover.sinks.judging import open_sink
 
 pytestmark = pytest.mark.system
 

@@ -18,7 +18,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, Refused, Unreachable
 from reconciler.core.policies import TopicPolicy
 from reconciler.failover.recorded import Gathered, JobPlace, Recorded, judge, names_shared
-from reconciler.failover.store_place import StorePlace
+from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Change, TopicPartition, Traits, WriteResult
 from reconciler.state import plans

@@ -23,10 +23,9 @@ from reconciler.core.errors import Changed, ExitCode, NeedsPerson, OutcomeUnknow
 from reconciler.core.text import command, counted
 from reconciler.failover import inputs
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import JobChanges, check_still, check_writable, prepare, write
+from reconciler.failover.writing.apply import JobChanges, Refusal, check_still, check_writable, prepare, write
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
-from reconciler.failover.writing.refusals import Refusal
 from reconciler.jobs.hook.checkpoint import of
 from reconciler.places.registry import traits
 from reconciler.plan import signing

@@ -17,8 +17,7 @@ from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.failover.writing.apply import prepare
-from reconciler.failover.writing.refusals import Refusal
+from reconciler.failover.writing.apply import Refusal, prepare
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.plan.sinks import SinkOutcome

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import Refused
-from reconciler.failover.sinks.delta import DeltaSink
 from reconciler.failover.sinks.files import FileSink
-from reconciler.failover.sinks.iceberg import IcebergSink
+from reconciler.failover.sinks.tables import DeltaSink, IcebergSink
 from tests.failover.sinks.tables.iceberg_table import Iceberg
 
 

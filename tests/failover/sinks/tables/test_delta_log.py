@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import NeedsPerson, Refused
-from reconciler.failover.sinks.registry import open_sink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
+from reconciler.failover.sinks.judging import open_sink
 from reconciler.plan.sinks import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.delta_table import Delta

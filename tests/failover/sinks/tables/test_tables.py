@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
-from reconciler.failover.sinks.registry import open_sink
-from reconciler.failover.sinks.taken import Taken
+from reconciler.failover.sinks.guard import Taken
+from reconciler.failover.sinks.judging import open_sink
 from reconciler.plan.sinks import SinkOutcome
 from reconciler.preflight.results import Level, Trials
 from reconciler.preflight.stores import job_sinks
