@@ -25,7 +25,7 @@ SHARED = {
     "hdfs": ("tests/places/files/", "tests/failover/checkpoint/test_clone_hdfs.py", "[files_hdfs"),
     "postgresql": ("tests/places/postgresql/", "[postgresql"),
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
-    "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/", "tests/failover/sinks/test_sinks_on_clusters.py"),
+    "spark ranges": ("tests/spark/batches/", "tests/spark/audit/", "tests/failover/sinks/test_sinks_on_clusters.py"),
     "spark streams": (
         *(f"tests/spark/{room}" for room in ("drill/", "distributed/")),
         "tests/failover/checkpoint/restarted/test_clone_stateful.py",
@@ -39,7 +39,7 @@ Tests on Spark are two units in the thorough run, so that two workers have a ses
 theirs when the others have done the rest. In other runs one worker has them all: one session less is warmed up.
 """
 
-APART = ("tests/lives/", "tests/spark/ranges/lives/")
+APART = ("tests/lives/", "tests/spark/batches/lives/")
 """Simulated lives share nothing. Each case is a unit, or one worker would still have hundreds when the others end."""
 
 SLOWEST = (

@@ -28,7 +28,7 @@ from reconciler.spark.audit.output import Columns, Output
 from reconciler.spark.audit.result import Rules, StayRange
 from reconciler.spark.audit.stays import Stays, Unit
 from reconciler.spark.audit.tally import PER_TASK, Naming, Scope, examples, of_output, sighted, tallied
-from reconciler.spark.target import ClusterAccess
+from reconciler.spark.batches.reading import ClusterAccess
 from tests.spark.sessions import SMALL
 
 PARTITIONS = 8

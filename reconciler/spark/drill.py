@@ -35,8 +35,8 @@ from reconciler.places.registry import checkpoint_path, traits
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.plan.sinks import SinkRow
 from reconciler.ports import LogReader, OffsetStore, ReadRequest, TopicPartition
-from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.spark.ranges.reading import read as read_by_spark
+from reconciler.spark.batches.planning import OffsetRange
+from reconciler.spark.batches.reading import read as read_by_spark
 from reconciler.spark.session import own_session, refused
 
 FORMAT = "reconciler.drill/1"

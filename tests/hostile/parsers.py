@@ -32,7 +32,7 @@ from reconciler.plan import signing
 from reconciler.plan.document import StartPolicy, digest, parse_plan, why_stopped
 from reconciler.plan.start_offsets import planned_text
 from reconciler.ports import TopicPartition
-from reconciler.spark.ranges import hashed_files
+from reconciler.spark.batches import hashed_files
 from reconciler.spark.stay_checkpoint import FORMAT as NOTE_FORMAT
 from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at
 from reconciler.state import lines as states
@@ -54,8 +54,8 @@ from tests.hostile.fuzz import (
     words,
 )
 from tests.kafka.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text
+from tests.spark.batches.test_ranges_sinks import BEGUN
 from tests.spark.job.test_completing import AT_HOME
-from tests.spark.ranges.test_ranges_sinks import BEGUN
 
 CHANGED, USAGE, UNREACHABLE, PERSON = ExitCode.CHANGED, ExitCode.USAGE, ExitCode.UNREACHABLE, ExitCode.NEEDS_PERSON
 NUMBER, TEXT = (FieldError,), "surrogateescape"

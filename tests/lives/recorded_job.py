@@ -1,6 +1,6 @@
 """A job that stores its offsets itself, batch by batch: with anchors, as range batches do, or as bare numbers.
 
-The last records of a batch are read from the log, named and stored by the product (``spark.ranges``), without Spark.
+The last records of a batch are read from the log, named and stored by the product (``spark.batches``), without Spark.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.last_records import OffsetSpan, last_records
-from reconciler.spark.ranges.offsets import GroupOffsets
-from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.spark.batches.offsets import AnchorTarget, GroupOffsets
+from reconciler.spark.batches.planning import OffsetRange
+from reconciler.spark.batches.reading import ClusterAccess, last_records
 from tests.places.bare_memory import BareStore
 
 GROUP = "g"
@@ -80,11 +80,9 @@ class Stay:
         """A partition without a record in the batch keeps its row, and so does one whose row has the batch already."""
         nowhere, identity = ClusterAccess.at("nowhere:1"), identity_from_spec(**self.identity)
         own = GroupOffsets(store, AnchorTarget(GROUP, nowhere, identity, store, now_ms=self.now_ms))
-        spans = {
-            TopicPartition(self.topic, n): OffsetSpan(starts[n], end) for n, end in ends.items() if end > starts[n]
-        }
-        lasts, cluster, rows = last_records(self.log, spans, timeout_s=30), self.log.describe([self.topic]), own.read()
-        ahead = [each for each in lasts.values() if not self._has(rows.get(each.at), each.offset + 1)]
+        ranges = [OffsetRange(self.topic, n, starts[n], end) for n, end in ends.items() if end > starts[n]]
+        lasts, cluster, rows = last_records(ranges, self.log, timeout_s=30), self.log.describe([self.topic]), own.read()
+        ahead = {at: each for at, each in lasts.items() if not self._has(rows.get(at), each.offset + 1)}
         own.save(own.changes(rows, ahead, cluster), "batch")
 
     def _has(self, row: Row | None, number: int) -> bool:

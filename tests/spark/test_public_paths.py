@@ -18,16 +18,22 @@ PUBLIC = {
     "reconciler.spark.started": ["Job", "job"],
     "reconciler.spark.session": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
-    "reconciler.spark.ranges.runner": ["RangeBatches", "at_least_once", "at_most_once", "exactly_once"],
-    "reconciler.spark.ranges.planning": ["Caps", "OffsetRange", "Policy", "plan"],
-    "reconciler.spark.ranges.transactional": ["PostgresTransaction"],
-    "reconciler.spark.ranges.idempotent": ["PostgresUpsert"],
-    "reconciler.spark.ranges.hashed_files": ["HashNamedFiles"],
-    "reconciler.spark.ranges.avro": ["decoded"],
+    "reconciler.spark.batches": [
+        "RangeBatches",
+        "at_least_once",
+        "at_most_once",
+        "exactly_once",
+        "Caps",
+        "Policy",
+        "OffsetRange",
+        "PostgresTransaction",
+        "PostgresUpsert",
+        "HashNamedFiles",
+    ],
 }
 
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
-    ("reconciler.spark.ranges.runner", "RangeBatches"): (
+    ("reconciler.spark.batches", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
         {"kafka_client": None, "timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
         | {"store": None, "options": None, "min_partitions": None},

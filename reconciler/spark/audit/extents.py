@@ -14,9 +14,8 @@ from reconciler.plan.document import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.result import StayRange, Uncompared
 from reconciler.spark.audit.stays import ClusterStays, Interval, Stays
-from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.spark.ranges.reading import reads_committed
-from reconciler.spark.target import ClusterAccess
+from reconciler.spark.batches.planning import OffsetRange
+from reconciler.spark.batches.reading import ClusterAccess, reads_committed
 
 Until: TypeAlias = Mapping[TopicPartition, int | None] | None
 """The job's position by partition of its last cluster, None where it is unknown; without any, the logs' ends."""

@@ -32,8 +32,8 @@ from reconciler.spark.audit.result import (
 )
 from reconciler.spark.audit.stays import Stays, Unit, stays
 from reconciler.spark.audit.tally import KINDS, NOWHERE, Found, Naming, Scope, as_rows, examples, sightings, tallied
+from reconciler.spark.batches.reading import ClusterAccess
 from reconciler.spark.session import DATA_LOSS, spark_message
-from reconciler.spark.target import ClusterAccess
 
 
 def audit(

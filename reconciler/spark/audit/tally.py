@@ -25,8 +25,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import ClusterLog, ReachedLogs
 from reconciler.spark.audit.result import FIGURES, Counts, Example, RecordPlace, Rules, judge
 from reconciler.spark.audit.stays import Stays
-from reconciler.spark.last_records import LastRecord
-from reconciler.spark.ranges.reading import read
+from reconciler.spark.batches.reading import read
 
 NAME_BYTES = 16
 """Bytes of a name's hash that are kept: two of 10^9 names are equal with a chance of 10^-21."""
@@ -335,12 +334,25 @@ def _part(name: str) -> Column:
     return f.when(column.isNull(), f.lit(b"\x00")).otherwise(present)
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """A record from Spark's Kafka source; satisfies ``core.anchors.Record``."""
+
+    at: TopicPartition
+    offset: int
+    timestamp_ms: int | None
+    append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
 def _read_in_python(identity: Identity) -> Any:
     """The job's own id function over a log's columns. ``config.identity`` makes sure that it never raises."""
     id_of = identity.id_of
 
     def read(stamp: int, kind: int, topic: str, partition: int, offset: int, key: Any, value: Any, headers: Any) -> Any:
-        record = LastRecord(
+        record = LoggedRecord(
             at=TopicPartition(topic, partition),
             offset=offset,
             timestamp_ms=None if kind == NO_TIMESTAMP or stamp is None or stamp < 0 else stamp,

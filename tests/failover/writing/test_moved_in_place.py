@@ -19,8 +19,8 @@ from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare
 from reconciler.ports import TopicPartition
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange
-from reconciler.spark.ranges.planning import plan as plan_ranges
+from reconciler.spark.batches.planning import LogEdges, OffsetRange
+from reconciler.spark.batches.planning import plan as plan_ranges
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
 from tests.in_memory import GROUP, NOW, Memory, anchor, found, stored

@@ -97,7 +97,7 @@ def test_the_seeds_make_everything_that_can_mislead_a_search(twins: list[Twin]) 
 # ---------------------------------------------------------------- what the product makes of it
 
 
-def test_ranges_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
+def test_batches_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_edges(reader, twins)) == ""
 
 

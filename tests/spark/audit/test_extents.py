@@ -12,7 +12,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import Reach, ReachedLogs, look_at, uncompared
 from reconciler.spark.audit.stays import Stays, stays
-from reconciler.spark.target import ClusterAccess
+from reconciler.spark.batches.reading import ClusterAccess
 from tests.spark.audit.plans import SAME, anchored, plan, row
 
 AT, OTHER = TopicPartition("events", 0), TopicPartition("events", 1)

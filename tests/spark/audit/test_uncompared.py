@@ -13,7 +13,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.plan.document import PartitionPlan
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
 from reconciler.spark.audit.result import ComparedSide
-from reconciler.spark.target import ClusterAccess
+from reconciler.spark.batches.reading import ClusterAccess
 from tests.spark.audit.plans import THERE, anchored, plan, row
 from tests.spark.sent import BASE_MS
 

@@ -138,8 +138,7 @@ def _first_batch(
 
 def _committed(config: Config, given: Mapping[str, str], until_the_end: ExitStack) -> LogReader | None:
     """The destination's log as Spark sees it, if its options leave out records of aborted and open transactions."""
-    from reconciler.spark.ranges.reading import reads_committed
-    from reconciler.spark.target import ClusterAccess
+    from reconciler.spark.batches.reading import ClusterAccess, reads_committed
 
     if not reads_committed(given):
         return None

@@ -7,9 +7,9 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import TopicPartition
-from reconciler.spark.ranges.hashed_files import Begun, dumps, is_saved, loads
-from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.spark.ranges.reading import require_single_attempts
+from reconciler.spark.batches.hashed_files import Begun, dumps, is_saved, loads
+from reconciler.spark.batches.planning import OffsetRange
+from reconciler.spark.batches.reading import require_single_attempts
 
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
 Rows = dict[TopicPartition, StoredOffset]

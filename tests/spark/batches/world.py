@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from reconciler.spark.ranges.runner import RangeBatches
+from reconciler.spark.batches.runner import RangeBatches
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
 TEXT = "CAST(value AS STRING) AS id"

@@ -1,7 +1,6 @@
 """A job that reads offset ranges batch by batch, with semantics by name.
 
-    from reconciler.spark.ranges.planning import Caps
-    from reconciler.spark.ranges.runner import RangeBatches, at_least_once
+    from reconciler.spark.batches import Caps, RangeBatches, at_least_once
 
     def write(frame, ranges):
         frame.selectExpr("CAST(value AS STRING)").write.mode("append").text("/srv/clicks")
@@ -17,8 +16,8 @@ ranges (``reading``). The semantics decide the order:
 - *at most once*: save, then the function. A crash between them loses the batch's effects, and never repeats them.
 - *at least once*: the function, then save. A crash between them repeats the batch.
 - *exactly once*: the function returns the results, and a sink writes them so that a repeated batch changes nothing
-  (``idempotent``), replaces its files (``hashed_files``), or commits in one transaction with the offsets
-  (``transactional``).
+  (``PostgresUpsert``), replaces its files (``HashNamedFiles``), or commits in one transaction with the offsets
+  (``PostgresTransaction``).
 
 Every save is a compare-and-set on the rows that the batch was planned from: of two runs of one group, one saves.
 """
@@ -26,18 +25,18 @@ Every save is a compare-and-set on the rows that the batch was planned from: of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
 from reconciler.config.identity import identity_from_spec
+from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.last_records import LastRecord
-from reconciler.spark.ranges import reading
-from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
-from reconciler.spark.ranges.planning import (
+from reconciler.spark.batches import reading
+from reconciler.spark.batches.offsets import AnchorTarget, GroupOffsets, RangeBatch, RangeSink, as_they_are
+from reconciler.spark.batches.planning import (
     BY_DEFAULT,
     NO_CAPS,
     Caps,
@@ -50,8 +49,7 @@ from reconciler.spark.ranges.planning import (
     name_of,
     plan,
 )
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
-from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.spark.batches.reading import ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,7 +247,7 @@ class RangeBatches:
         return planned
 
     def _finish(
-        self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, ends: Sequence[LastRecord]
+        self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, ends: Mapping[TopicPartition, Record]
     ) -> None:
         cluster, sink = self._target.cluster, semantics.sink
         frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
@@ -277,9 +275,9 @@ class RangeBatches:
             check()
             save()
 
-    def _note_empty(self, batch: RangeBatch, ends: Iterable[LastRecord]) -> None:
+    def _note_empty(self, batch: RangeBatch, ends: Mapping[TopicPartition, Record]) -> None:
         """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
-        after_last = {end.at: end.offset + 1 for end in ends}
+        after_last = {at: end.offset + 1 for at, end in ends.items()}
         for each in batch.ranges:
             place = (each.at, batch.cluster.topic_id(each.topic))
             since = after_last.get(each.at, each.from_offset)

@@ -27,10 +27,10 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import Plan
 from reconciler.ports import Change, OffsetStore, Row, WriteResult
-from reconciler.spark.ranges import reading, runner
-from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
-from reconciler.spark.ranges.planning import NO_CAPS, Caps, Policy
-from reconciler.spark.ranges.runner import RangeBatches, exactly_once
+from reconciler.spark.batches import reading, runner
+from reconciler.spark.batches.hashed_files import BEGUN, HashNamedFiles, loads
+from reconciler.spark.batches.planning import NO_CAPS, Caps, Policy
+from reconciler.spark.batches.runner import RangeBatches, exactly_once
 from tests.in_memory import write_all
 
 GROUP, OUT = "clicks", "/out"

@@ -8,18 +8,36 @@ failover can find the exact place.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed, Refused
+from reconciler.clock import clock_ms
+from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset
+from reconciler.core.errors import Changed, ConfigError, Refused
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.last_records import LastRecord
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange, named
-from reconciler.spark.ranges.reading import last_records
-from reconciler.spark.target import AnchorTarget, require_room_for_anchors
+from reconciler.spark.batches.planning import LogEdges, OffsetRange, named
+from reconciler.spark.batches.reading import ClusterAccess, last_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AnchorTarget:
+    """One group's anchors: the cluster whose records they name, the store that keeps them, how they name a record.
+
+    ``store`` is an address or an opened store; None where a sink keeps the offsets itself. ``now_ms``
+    gives epoch ms.
+    """
+
+    group: str
+    cluster: ClusterAccess
+    identity: Identity
+    store: str | OffsetStore | None
+    now_ms: Callable[[], int] = clock_ms
 
 
 class GroupOffsets:
@@ -55,13 +73,13 @@ class GroupOffsets:
             )
 
     def changes(
-        self, rows: Mapping[TopicPartition, Row], ends: Sequence[LastRecord], cluster: ClusterInfo
+        self, rows: Mapping[TopicPartition, Row], ends: Mapping[TopicPartition, Record], cluster: ClusterInfo
     ) -> list[Change]:
         """The rows after a batch whose last records are ``ends``."""
         found = []
-        for end in ends:
-            new = StoredOffset(end.offset + 1, self._anchor(end.at, end, cluster), self._now_ms())
-            found.append(Change(end.at, rows[end.at].version if end.at in rows else None, new))
+        for at, end in ends.items():
+            new = StoredOffset(end.offset + 1, self._anchor(at, end, cluster), self._now_ms())
+            found.append(Change(at, rows[at].version if at in rows else None, new))
         return found
 
     def dated(self, changes: Sequence[Change]) -> list[Change]:
@@ -76,7 +94,7 @@ class GroupOffsets:
             for at, offset in begin.items()
             if offset is not None and offset > edges.starts[at]
         ]
-        lasts = {last.at: last for last in last_records(before, reader)}
+        lasts = last_records(before, reader)
         found = []
         for at, offset in begin.items():
             if offset is None:
@@ -86,7 +104,7 @@ class GroupOffsets:
             found.append(Change(at, None, new))
         self.save(found, "first start")
 
-    def _anchor(self, at: TopicPartition, last: LastRecord | None, cluster: ClusterInfo) -> Anchor:
+    def _anchor(self, at: TopicPartition, last: Record | None, cluster: ClusterInfo) -> Anchor:
         """The anchor of a record; without one it says only whose numbering the offset is in."""
         topic_id = cluster.topic_id(at.topic)
         if last is None:
@@ -111,6 +129,17 @@ def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: Off
     )
 
 
+def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
+    """Raise ConfigError unless the store can be written and keeps anchors. ``consequence`` ends the first sentence."""
+    able = store.capabilities
+    if not (able.writable and able.keeps_anchors):
+        lack = "hold anchors" if able.writable else "be written"
+        raise ConfigError(
+            f"The store {store.address} cannot {lack}, {consequence}.",
+            hint="Use another store, for example sqlite:///offsets.db.",
+        )
+
+
 def require_atomic(store: OffsetStore, consequence: str) -> None:
     """Raise Refused for a store that may write only some of a batch's rows. ``consequence`` ends the sentence."""
     if not store.capabilities.atomic_batches:
@@ -118,3 +147,56 @@ def require_atomic(store: OffsetStore, consequence: str) -> None:
             f"The store {store.address} may write some of a batch's offsets and not others, and {consequence}.",
             hint="Use a store that writes whole batches: sqlite:, postgresql:, files:.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBatch:
+    """One batch: its ranges, their name (``planning.name_of``), and the rows that it was planned from.
+
+    ``lost``: records before it that retention removed unread (only if the policy continues after them).
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    name: str
+    group: str
+    cluster: ClusterInfo
+    rows: Mapping[TopicPartition, Row]
+    lost: tuple[OffsetRange, ...] = ()
+
+
+class RangeSink:
+    """Writes the results. For each batch: ``unfinished``, then ``begin``, ``stage``, ``commit``.
+
+    By default a sink accepts any store, repeats nothing, and saves the offsets after the results.
+    """
+
+    @property
+    def store(self) -> OffsetStore | None:
+        """The store in which this sink commits offsets together with results; None: the job's own."""
+        return None
+
+    def check(self, store: OffsetStore) -> None:
+        """Raise ConfigError or Refused if exactly once cannot be kept with offsets in this store."""
+
+    def unfinished(
+        self, spark: SparkSession, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row], edges: LogEdges
+    ) -> tuple[OffsetRange, ...] | None:
+        """The ranges of a batch that was begun and must be run again unchanged, over these very rows.
+
+        None if there is no such batch; empty if it was undone, and the rows must be read again.
+        """
+        return None
+
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
+
+    def abandon(self, batch: RangeBatch, offsets: GroupOffsets) -> None:
+        """Undo the batch if it was begun when it still had records; it has none any more."""
+
+    def stage(self, results: DataFrame, batch: RangeBatch) -> None:
+        """Write the results where readers do not see them yet, or so that writing them again changes nothing."""
+        raise NotImplementedError
+
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        """Make the results visible, and save the offsets: by ``save``, or together in the sink's own store."""
+        save()

@@ -51,7 +51,7 @@ class Driver:
             "PYSPARK_GATEWAY_SECRET": self._gateway.auth_token,
         }
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.ranges.killed"],
+            [sys.executable, "-m", "tests.spark.batches.killed"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -100,7 +100,7 @@ def _serve() -> None:
 
 
 def _job(asked: dict[str, Any]) -> None:
-    from reconciler.spark.ranges.runner import RangeBatches
+    from reconciler.spark.batches.runner import RangeBatches
 
     os.dup2(2, 1)  # the server's own line to the test is not the job's
     step = _Steps(asked["kill_at"], Path(asked["steps"]))
@@ -126,10 +126,10 @@ def _attached() -> Any:
 
 
 def _semantics(asked: dict[str, Any], step: _Steps) -> Any:
-    from reconciler.spark.ranges.hashed_files import HashNamedFiles
-    from reconciler.spark.ranges.idempotent import PostgresUpsert
-    from reconciler.spark.ranges.runner import at_least_once, at_most_once, exactly_once
-    from reconciler.spark.ranges.transactional import PostgresTransaction
+    from reconciler.spark.batches.hashed_files import HashNamedFiles
+    from reconciler.spark.batches.postgresql import PostgresUpsert
+    from reconciler.spark.batches.runner import at_least_once, at_most_once, exactly_once
+    from reconciler.spark.batches.transactional import PostgresTransaction
 
     def work(frame: Any, ranges: Any) -> None:
         found = [row.id for row in frame.selectExpr("CAST(value AS STRING) AS id").collect()]
@@ -168,8 +168,8 @@ def _watch(step: _Steps) -> None:
     """Make these methods steps: right before each is called."""
     from reconciler.places.folder import LocalFolder
     from reconciler.places.postgresql.connection import Database
-    from reconciler.spark.ranges.hashed_files import Directory
-    from reconciler.spark.ranges.offsets import GroupOffsets
+    from reconciler.spark.batches.hashed_files import Directory
+    from reconciler.spark.batches.offsets import GroupOffsets
 
     watched: dict[type, tuple[str, ...]] = {
         GroupOffsets: ("save",),

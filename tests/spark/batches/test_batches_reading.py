@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.kafka.memory import MemoryLog
-from reconciler.spark.last_records import LastRecord
-from reconciler.spark.ranges import reading
-from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.spark.ranges.runner import RangeBatches, at_least_once, at_most_once
-from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.ports import TopicPartition
+from reconciler.spark.batches import reading
+from reconciler.spark.batches.offsets import RangeBatch
+from reconciler.spark.batches.planning import OffsetRange
+from reconciler.spark.batches.reading import ClusterAccess
+from reconciler.spark.batches.runner import RangeBatches, at_least_once, at_most_once
 from reconciler.spark.session import DATA_LOSS
-from reconciler.spark.target import ClusterAccess
 
 WHOLE = (OffsetRange("events", 0, 0, 20),)
 
@@ -27,8 +29,8 @@ def a_log(count: int = 30) -> MemoryLog:
     return log
 
 
-def offsets(found: list[LastRecord]) -> list[int]:
-    return [each.offset for each in found]
+def offsets(found: Mapping[TopicPartition, Record]) -> list[int]:
+    return [each.offset for each in found.values()]
 
 
 # ---------------------------------------------------------------- reading
@@ -36,7 +38,7 @@ def offsets(found: list[LastRecord]) -> list[int]:
 
 def test_the_last_record_before_a_ranges_end_is_read():
     log = a_log()
-    (last,) = reading.last_records(WHOLE, log)
+    (last,) = reading.last_records(WHOLE, log).values()
     assert (last.offset, last.timestamp_ms, last.key, last.value) == (19, 1_019, b"k19", b"v19")
 
 
@@ -44,7 +46,7 @@ def test_a_gap_before_the_end_is_stepped_over_and_a_range_without_records_has_no
     log = a_log()
     log.partition("events", 0).compact(range(5, 20))
     assert offsets(reading.last_records(WHOLE, log)) == [4]
-    assert reading.last_records((OffsetRange("events", 0, 5, 20),), log) == []
+    assert reading.last_records((OffsetRange("events", 0, 5, 20),), log) == {}
 
 
 def test_a_range_that_left_the_log_is_not_an_empty_one():
@@ -114,7 +116,7 @@ def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(
     if semantics is at_most_once:
         recreate(log)
     with pytest.raises(Changed, match="Nothing was saved"):
-        job(log)._finish(semantics(work), offsets, batch, [])
+        job(log)._finish(semantics(work), offsets, batch, {})
     assert done == (["worked"] if semantics is at_least_once else [])
 
 

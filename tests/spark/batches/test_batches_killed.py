@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.ranges.killed import Driver, JobEnd
-from tests.spark.ranges.world import collected, ids, sent, staging_tables
+from tests.spark.batches.killed import Driver, JobEnd
+from tests.spark.batches.world import collected, ids, sent, staging_tables
 from tests.spark.sent import Kafka
 
 pytestmark = pytest.mark.system

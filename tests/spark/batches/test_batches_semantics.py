@@ -11,12 +11,12 @@ import pytest
 from reconciler.core.errors import Changed
 from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
-from reconciler.spark.ranges.idempotent import PostgresUpsert
-from reconciler.spark.ranges.planning import Caps
-from reconciler.spark.ranges.runner import at_least_once, at_most_once, exactly_once
-from reconciler.spark.ranges.transactional import PostgresTransaction
-from tests.spark.ranges.world import a_job, collected, id_results, ids, sent, staging_tables
+from reconciler.spark.batches.hashed_files import HashNamedFiles
+from reconciler.spark.batches.planning import Caps
+from reconciler.spark.batches.postgresql import PostgresUpsert
+from reconciler.spark.batches.runner import at_least_once, at_most_once, exactly_once
+from reconciler.spark.batches.transactional import PostgresTransaction
+from tests.spark.batches.world import a_job, collected, id_results, ids, sent, staging_tables
 from tests.spark.sent import Kafka
 
 pytestmark = pytest.mark.system
@@ -31,7 +31,7 @@ def in_table(psql: Any, table: str = "clicks") -> Counter[str]:
 def test_without_faults_every_semantics_handles_each_record_once(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str
 ) -> None:
-    """All but the two that ``test_ranges_failover`` runs without faults, too."""
+    """All but the two that ``test_batches_failover`` runs without faults, too."""
     kafka.create(topic_name, 2)
     kafka.send(topic_name, sent(range(60)))
     psql.execute(TABLE)

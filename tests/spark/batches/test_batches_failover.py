@@ -13,13 +13,13 @@ import pytest
 
 from reconciler.core.errors import NeedsPerson, Unreachable
 from reconciler.places.files.store import FilesStore
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
-from reconciler.spark.ranges.idempotent import PostgresUpsert
-from reconciler.spark.ranges.planning import Caps
-from reconciler.spark.ranges.runner import exactly_once
-from reconciler.spark.ranges.transactional import PostgresTransaction
+from reconciler.spark.batches.hashed_files import HashNamedFiles
+from reconciler.spark.batches.planning import Caps
+from reconciler.spark.batches.postgresql import PostgresUpsert
+from reconciler.spark.batches.runner import exactly_once
+from reconciler.spark.batches.transactional import PostgresTransaction
 from tests import ROOT
-from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
+from tests.spark.batches.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import Kafka
 from tests.waiting import LIMIT_S
 

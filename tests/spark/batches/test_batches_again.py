@@ -13,8 +13,8 @@ from reconciler.core.errors import ConfigError
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import ClusterInfo
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
-from reconciler.spark.ranges.runner import RangeBatches, exactly_once
+from reconciler.spark.batches.hashed_files import HashNamedFiles
+from reconciler.spark.batches.runner import RangeBatches, exactly_once
 
 pytestmark = pytest.mark.system
 

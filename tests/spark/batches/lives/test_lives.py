@@ -11,10 +11,10 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.spark.ranges import hashed_files
-from reconciler.spark.ranges.planning import Caps
+from reconciler.spark.batches import hashed_files
+from reconciler.spark.batches.planning import Caps
 from tests.sizes import sampled
-from tests.spark.ranges.lives.world import GROUP, OUT, PARTITIONS, Killed, World
+from tests.spark.batches.lives.world import GROUP, OUT, PARTITIONS, Killed, World
 
 EACH = 25
 ORDINARY = (Killed, Changed, Unreachable, OutcomeUnknown, FileNotFoundError)

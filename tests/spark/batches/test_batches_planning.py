@@ -13,8 +13,8 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
-from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
-from reconciler.spark.ranges.reading import look
+from reconciler.spark.batches.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
+from reconciler.spark.batches.reading import look
 
 HERE, THERE = "cluster-here", "cluster-there"
 

@@ -45,9 +45,8 @@ from reconciler.core.json_fields import FieldError
 from reconciler.core.text import some
 from reconciler.places.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are, require_atomic
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.spark.batches.offsets import GroupOffsets, RangeBatch, RangeSink, as_they_are, require_atomic
+from reconciler.spark.batches.planning import LogEdges, OffsetRange, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,15 +13,18 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core import json_fields
+from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
 from reconciler.core.text import some
+from reconciler.jobs.tracking.lookback import last_in
+from reconciler.kafka.engine import EngineSettings, Inquiry, run
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
-from reconciler.spark import last_records as point_reads
-from reconciler.spark.last_records import LastRecord, OffsetSpan
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange
+from reconciler.spark.batches.planning import LogEdges, OffsetRange
 from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
@@ -36,6 +39,44 @@ _DECIDED_HERE = frozenset(
     | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
 )
 """Options, in lower case, that would contradict the ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may hold passwords, so its repr is empty.
+
+    ``client``: librdkafka properties, ``bootstrap.servers`` among them. ``options``: further options of Spark's Kafka
+    source (``kafka.*`` for a login, ``includeHeaders``).
+    """
+
+    client: Mapping[str, Any] = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def at(
+        cls,
+        bootstrap_servers: str,
+        kafka_client: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> ClusterAccess:
+        return cls({"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}, dict(options or {}))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.client["bootstrap.servers"])
+
+    def reader(
+        self, who: str = "job's", *, timeout_s: float = 10.0, committed_only: bool = False, deadline_s: float = 0.0
+    ) -> LogReader:
+        """A connection to the cluster's log. ``who`` says in errors whose settings these are.
+
+        With ``deadline_s``, a call is repeated for so long while the cluster is away or its leaders move.
+        """
+        from reconciler.kafka.patient import PatientReader
+        from reconciler.kafka.reader import KafkaLogReader
+
+        reader = KafkaLogReader(self.client, timeout_s=timeout_s, who=who, committed_only=committed_only)
+        return PatientReader(reader, monotonic, deadline_s) if deadline_s else reader
 
 
 def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
@@ -136,20 +177,24 @@ def data_loss_as_error(ranges: Sequence[OffsetRange], *, saved: bool = False) ->
         raise
 
 
-def last_records(ranges: Sequence[OffsetRange], reader: LogReader, *, timeout_s: float = TIMEOUT_S) -> list[LastRecord]:
-    """Each range's last record, read from the log (R3). The reader must leave out the same records as Spark.
+def last_records(
+    ranges: Sequence[OffsetRange], reader: LogReader, *, timeout_s: float = TIMEOUT_S
+) -> dict[TopicPartition, Record]:
+    """The last record of each range that has one: a point read each (R3). The reader must leave out the same records as
+    Spark.
 
     Raises Unreachable and Refused, and NeedsPerson for a range that the log no longer holds.
     """
-    wanted = {each.at: OffsetSpan(each.from_offset, each.until_offset) for each in ranges}
-    found = point_reads.last_records(reader, wanted, timeout_s=timeout_s)
+    searches = {each.at: Inquiry(each.at, last_in(each.from_offset, each.until_offset)) for each in ranges}
+    answers = run(reader, searches, clock=monotonic, settings=EngineSettings(deadline_s=timeout_s)).found
+    found = {at: answer.finding for at, answer in answers.items() if answer.finding is not None}
     after = {each: found[each.at].offset + 1 if each.at in found else each.from_offset for each in ranges}
     short = [each for each, offset in after.items() if offset < each.until_offset]
     chunks = reader.read([ReadRequest(each.at, after[each], 1) for each in short]) if short else []
     gone = [each for each, chunk in zip(short, chunks, strict=True) if chunk.out_of_range]
     if gone:
         raise lost_while_reading(gone)
-    return list(found.values())
+    return found
 
 
 def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:

@@ -32,9 +32,17 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
 from reconciler.places.registry import require_installed
 from reconciler.ports import Change, OffsetStore, WriteResult
-from reconciler.spark.ranges import postgresql_rows
-from reconciler.spark.ranges.offsets import refuse_conflicts
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.spark.batches.offsets import RangeBatch, RangeSink, refuse_conflicts
+from reconciler.spark.batches.postgresql import (
+    FrameColumns,
+    Task,
+    connect,
+    converted,
+    copy_rows,
+    fields_of,
+    on_executors,
+    with_connect_timeout,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +96,7 @@ class PostgresTransaction(RangeSink):
         self._schema, _, self._name = table.rpartition(".")
         self._table = quoted(self._schema or None, self._name)
         self._merge = merge
-        self._libpq = postgresql_rows.with_connect_timeout(parsed.libpq)
+        self._libpq = with_connect_timeout(parsed.libpq)
         self._database = Database(self._libpq, parsed.place, timeout_s=timeout_s)
         self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
         self._staged: _Staged | None = None
@@ -100,9 +108,9 @@ class PostgresTransaction(RangeSink):
     # ------------------------------------------------------------ the sink
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
-        fields = postgresql_rows.fields_of(results)
+        fields = fields_of(results)
         table = self._make(batch.group, fields)
-        copied = postgresql_rows.on_executors(results, _copier(self._libpq, table, fields), self._parsed.place)
+        copied = on_executors(results, _copier(self._libpq, table, fields), self._parsed.place)
         self._staged = _Staged(table, fields.names, dict(copied))
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
@@ -148,7 +156,7 @@ class PostgresTransaction(RangeSink):
 
     # ------------------------------------------------------------ staging tables
 
-    def _make(self, group: str, fields: postgresql_rows.FrameColumns) -> str:
+    def _make(self, group: str, fields: FrameColumns) -> str:
         """Create the batch's staging table, and drop those that killed runs of the group left (T4)."""
         from reconciler.places.postgresql.connection import quoted
 
@@ -168,7 +176,7 @@ class PostgresTransaction(RangeSink):
         self._database.transaction(work)
         return table
 
-    def _types(self, db: Session, fields: postgresql_rows.FrameColumns) -> list[str]:
+    def _types(self, db: Session, fields: FrameColumns) -> list[str]:
         """The table's own types; Spark's for a column that only ``merge`` uses."""
         found = dict(
             db.all(
@@ -228,14 +236,14 @@ def _plain(statement: str) -> str:
     return statement.replace("%", "%%")
 
 
-def _copier(libpq: str, table: str, fields: postgresql_rows.FrameColumns) -> postgresql_rows.Task:
+def _copier(libpq: str, table: str, fields: FrameColumns) -> Task:
     names, kinds = (ATTEMPT, *fields.names), fields.kinds
 
     def copy(rows: Iterator[Any]) -> list[tuple[int, int]]:
         attempt = secrets.randbits(63)
-        numbered = ([attempt, *values] for values in postgresql_rows.converted(rows, kinds))
-        with postgresql_rows.connect(libpq) as connection, connection.cursor() as cursor:
-            count = postgresql_rows.copy(cursor, table, names, numbered)
+        numbered = ([attempt, *values] for values in converted(rows, kinds))
+        with connect(libpq) as connection, connection.cursor() as cursor:
+            count = copy_rows(cursor, table, names, numbered)
         return [(attempt, count)]
 
     return copy
