@@ -140,7 +140,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Traits known from a store's address alone (``stores.registry.traits``): nothing is loaded or opened."""
+    """Traits known from a store's address alone (``places.registry.traits``): nothing is loaded or opened."""
 
     holds_commits: bool = False
     """Its rows are the commits of groups of the destination cluster: they share that cluster's outages and rate limit.

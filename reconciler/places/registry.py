@@ -47,7 +47,7 @@ SCHEMES: Mapping[str, Scheme] = {
     ),
     "hbase": Scheme("reconciler.places.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
     "zookeeper": Scheme(
-        "reconciler.places.zookeeper.address",
+        "reconciler.places.zookeeper.store",
         "zookeeper://HOSTS/CHROOT?layout=consumers",
         client="kazoo",
         extra="zookeeper",
@@ -66,7 +66,7 @@ SCHEMES: Mapping[str, Scheme] = {
         extra="files",
         traits=Traits(corrected_in_copy=True),
     ),
-    "files": Scheme("reconciler.places.files.store", "files:PATH", client="fsspec", extra="files"),
+    "files": Scheme("reconciler.places.files", "files:PATH", client="fsspec", extra="files"),
     "delta": Scheme(
         "reconciler.places.delta.store",
         "delta:PATH?layout=commit&number=next",

@@ -15,8 +15,7 @@ from functools import partial
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.places import common
-from reconciler.places.numbers import Number, number_in
-from reconciler.places.parameters import Parameters, wrong_address
+from reconciler.places.parameters import Number, Parameters, number_in, wrong_address
 from reconciler.places.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists
 from reconciler.ports import Row
 

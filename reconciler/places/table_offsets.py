@@ -27,7 +27,7 @@ from reconciler.core.errors import Refused
 from reconciler.core.json_fields import FieldError, json_object
 from reconciler.core.text import partition_of
 from reconciler.places.common import malformed
-from reconciler.places.numbers import Number
+from reconciler.places.parameters import Number
 from reconciler.ports import Row
 
 MOST_TEXT = 16 * 1024 * 1024

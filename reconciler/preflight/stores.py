@@ -15,7 +15,7 @@ from reconciler.failover.numbers import job_topics
 from reconciler.failover.sinks.judging import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.places.numbers import suspicious_name
+from reconciler.places.parameters import suspicious_name
 from reconciler.places.registry import checkpoint_path, traits
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import Trials, World

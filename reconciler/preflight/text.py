@@ -12,7 +12,7 @@ from reconciler.config.settings import MEANINGS
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.text import is_hidden, some
 from reconciler.kafka.mirror.topics import Mirror
-from reconciler.places.numbers import is_undecided
+from reconciler.places.parameters import is_undecided
 from reconciler.preflight.identity import NONE, Proposal
 
 COLUMNS = 100

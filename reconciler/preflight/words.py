@@ -11,7 +11,7 @@ from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import IdentitySettings, settings_of
 from reconciler.config.settings import MEANINGS
 from reconciler.core.policies import StartPlace
-from reconciler.places.numbers import number_of
+from reconciler.places.parameters import number_of
 from reconciler.places.registry import traits
 from reconciler.ports import Capabilities
 

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown
-from reconciler.places.sqlite import errors
+from reconciler.places.sqlite import database
 from reconciler.state.store import Held
 
 WAIT_S = 10.0
@@ -68,7 +68,7 @@ class SqliteState:
             try:
                 db.execute("COMMIT")
             except sqlite3.OperationalError as err:
-                if errors.primary_code(err) != sqlite3.SQLITE_IOERR:
+                if database.primary_code(err) != sqlite3.SQLITE_IOERR:
                     raise
                 raise OutcomeUnknown(
                     f"The disk with the state store {self._path} failed while it was written ({err}).",
@@ -86,7 +86,7 @@ class SqliteState:
         except sqlite3.Error as err:
             if str(err).startswith("no such table"):
                 raise self._missing() from err
-            explained = errors.explain(err, self._path, WAIT_S, "state store", RESTORE)
+            explained = database.explain(err, self._path, WAIT_S, "state store", RESTORE)
             if explained is None:
                 raise
             raise explained from err

@@ -38,7 +38,6 @@ from reconciler.places.registry import open_store
 from reconciler.places.sql_rows import to_columns
 from reconciler.places.sqlite.store import SqliteStore
 from reconciler.places.zookeeper import layouts as zookeeper_layouts
-from reconciler.places.zookeeper import single_text as zookeeper_single
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.ports import Change, TopicPartition
 
@@ -72,7 +71,6 @@ __all__ = [
     "to_columns",
     "write_rows",
     "zookeeper_layouts",
-    "zookeeper_single",
 ]
 
 NOW_MS = 1_800_000_000_000

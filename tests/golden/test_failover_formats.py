@@ -113,7 +113,7 @@ def test_a_folder_of_manifests_after_a_failover(
     world: World, goldens: Goldens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nonces = count(1)
-    monkeypatch.setattr("reconciler.places.files.store.secrets.token_hex", lambda size: f"{next(nonces):0{2 * size}x}")
+    monkeypatch.setattr("reconciler.places.files.secrets.token_hex", lambda size: f"{next(nonces):0{2 * size}x}")
     deliver(world, "a.events", range(10))
     world.store("files:offsets", "clicks", {("events", 0): stored(5)})
     world.file("reconciler.toml", HEAD + job("clicks", ["events"], "files:offsets"))

@@ -7,7 +7,7 @@ import pytest
 from reconciler.core.json_fields import INT64_MAX
 from reconciler.core.text import NotDecimal
 from reconciler.places.hbase import cloudera
-from reconciler.places.numbers import Number, is_undecided, suspicious_name
+from reconciler.places.parameters import Number, is_undecided, suspicious_name
 from reconciler.places.zookeeper.layouts import Consumers, Single
 
 TABLE = "postgresql://h/db?table=t&topic=topic&partition=part&offset"

@@ -19,7 +19,7 @@ from reconciler.places.hbase import anchored, cdap
 from reconciler.places.hbase.cloudera import BatchRow
 from reconciler.places.hbase.table import HBaseCell
 from reconciler.places.sql_rows import COLUMNS, Decoder
-from reconciler.places.zookeeper import single_text
+from reconciler.places.zookeeper import layouts
 from reconciler.ports import Row
 
 RUNS = [pytest.param(200, id="200"), pytest.param(10_000, id="10000", marks=pytest.mark.thorough)]
@@ -108,11 +108,11 @@ def test_any_znode_is_read_or_leaves_some_partition_in_doubt(runs: int) -> None:
     @settings(max_examples=runs)
     @given(BYTES | st.from_regex(r"([0-9]{1,11} ?: ?-?[0-9x]{0,21}[, ]){0,4}", fullmatch=True).map(str.encode))
     def any_znode(data: bytes) -> None:
-        entries, bad = single_text.salvage(data)
+        entries, bad = layouts.salvage_listing(data)
         assert not entries.keys() & set(bad)
         try:
-            whole = {entry.partition: entry for entry in single_text.parse(data).entries}
-        except single_text.NotAListing:
+            whole = {entry.partition: entry for entry in layouts.parse_listing(data).entries}
+        except layouts.NotAListing:
             assert bad, "what is no listing leaves some partition in doubt"
         else:
             assert (entries, bad) == (whole, [])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition
 from reconciler.core.errors import ExitCode, Refused
 from reconciler.core.json_fields import FieldError
-from reconciler.places.numbers import Number
+from reconciler.places.parameters import Number
 from reconciler.places.table_offsets import Commit, CommitOffsets, Lists, OlderGone, filled, offsets_in, rows_of
 from reconciler.ports import Row
 from tests.hostile.fuzz import attempt

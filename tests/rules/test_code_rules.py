@@ -131,7 +131,7 @@ ARGUMENTS = {
     *("failover/check.py", "failover/decisions.py", "failover/passes.py"),
 }
 """Modules that quote what is given to ``--set``, TOPIC:PARTITION."""
-DATA = {"places/files/store.py", "places/hbase/flowlet.py", "core/anchors.py"}
+DATA = {"places/files.py", "places/hbase/flowlet.py", "core/anchors.py"}
 """Where the two stand in a key or a version; and the one function that names a partition."""
 
 

@@ -16,8 +16,7 @@ from reconciler.core.text import whole_number
 from reconciler.places import common
 from reconciler.places.hbase import cdap, cloudera
 from reconciler.places.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
-from reconciler.places.numbers import number_in
-from reconciler.places.parameters import Parameters, wrong_address
+from reconciler.places.parameters import Parameters, number_in, wrong_address
 from reconciler.ports import OffsetStore
 
 PORT = 9090

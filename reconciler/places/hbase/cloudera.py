@@ -1,7 +1,7 @@
 """Offsets in HBase as Cloudera's example for Spark Streaming keeps them: one row a batch, all partitions in it.
 
 Row key: ``TOPIC:GROUP:EPOCH_MS``, the batch's time; family ``offsets`` (TTL 2,592,000 s); qualifier: the partition in
-decimal; value: the next offset to read in decimal, or by the address the last processed one (``places.numbers``).
+decimal; value: the next offset to read in decimal, or by the address the last processed one (``places.parameters``).
 Source: "Offset Management For Apache Kafka With Apache Spark Streaming".
 
 The format's reader fixes these rules:
@@ -47,7 +47,7 @@ from reconciler.core.text import NotDecimal
 from reconciler.places import common
 from reconciler.places.hbase.store import HBaseStore, partial_write, unreadable, write_parts
 from reconciler.places.hbase.table import Cells, HBaseTable, sorted_content
-from reconciler.places.numbers import Number
+from reconciler.places.parameters import Number
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 
 FAMILY = b"offsets"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
@@ -64,8 +65,6 @@ class IcebergAt:
         if self._is_path:
             metadata = self._metadata()
             return None if metadata is None else StaticTable.from_metadata(metadata)
-        from reconciler.places.iceberg.catalog import open_catalog
-
         catalog, _, name = self._place.partition("/")
         try:
             # A request ends later than its caller gives it up, whose words are the better ones.
@@ -135,3 +134,39 @@ class IcebergAt:
 def summary_of(snapshot: Any) -> dict[str, str]:
     """A snapshot's summary without its operation; empty where it has none."""
     return snapshot.summary.additional_properties if snapshot.summary is not None else {}
+
+
+def open_catalog(name: str, timeout_s: float) -> Any:
+    """The catalog of that name. Of a REST catalog, every request ends after ``timeout_s`` without an answer."""
+    from pyiceberg.catalog import TYPE, URI, CatalogType, infer_catalog_type, load_catalog
+    from pyiceberg.utils.config import Config
+
+    configured = Config().get_catalog_config(name) or {}
+    if URI not in configured:
+        return load_catalog(name)  # it has the words for what is missing, and knows the catalogs without a URI
+    kind = configured[TYPE] if TYPE in configured else infer_catalog_type(name, configured)
+    is_rest = kind is CatalogType.REST or str(kind).lower() == CatalogType.REST.value
+    return _rest_catalog(name, timeout_s, configured) if is_rest else load_catalog(name)
+
+
+def _rest_catalog(name: str, timeout_s: float, configured: Any) -> Any:
+    """pyiceberg's REST catalog, with a time limit in each of its sessions.
+
+    pyiceberg sets none (``RestCatalog._create_session`` of 0.12). A request that its caller has given up would keep a
+    thread and a connection forever, and in a watcher one more each round.
+    """
+    from pyiceberg.catalog.rest import RestCatalog
+
+    def limited(session: Any) -> Any:
+        session.request = partial(type(session).request, session, timeout=timeout_s)
+        return session
+
+    class LimitedCatalog(RestCatalog):  # type: ignore[misc]
+        def _create_session(self) -> Any:
+            return limited(super()._create_session())
+
+        def _create_legacy_oauth2_auth_manager(self, session: Any) -> Any:
+            """It asks for a token at once, by the session that is being made."""
+            return super()._create_legacy_oauth2_auth_manager(limited(session))
+
+    return LimitedCatalog(name, **configured)

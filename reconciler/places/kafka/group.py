@@ -12,9 +12,11 @@ broker does not tell of rows of topics that this user may not describe, and dele
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,16 +24,50 @@ from reconciler.core import anchor_text
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused
 from reconciler.places import common
-from reconciler.places.kafka.group_state import Committed, GroupState
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 
 if TYPE_CHECKING:
-    from reconciler.places.kafka.group_requests import GroupRequests
+    from reconciler.places.kafka.requests import GroupRequests
 
 BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One committed offset. To a broker, no metadata and empty metadata are the same."""
+
+    offset: int
+    metadata: str
+
+    @property
+    def version(self) -> str:
+        """Changes with the offset or the metadata, not with a second commit of the same."""
+        return hashlib.blake2b(f"{self.offset} {self.metadata}".encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic's partitions by number, and whether this user has Read on it, which a commit needs."""
+
+    numbers: frozenset[int]
+    may_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group's state by the broker's name for it, its members' ``client id (host)``, and this user's permissions."""
+
+    state: str
+    members: tuple[str, ...] = ()
+    may_commit: bool = True
+
+    @property
+    def live(self) -> bool:
+        """True unless the broker says that the group has no members, or does not exist."""
+        return self.state not in ("EMPTY", "DEAD") or bool(self.members)
 
 
 class KafkaGroupStore:
@@ -51,7 +87,7 @@ class KafkaGroupStore:
     @cached_property
     def _requests(self) -> GroupRequests:
         # Imported late: the client takes 0.1 s to load, and a hook may never need it.
-        from reconciler.places.kafka.group_requests import GroupRequests
+        from reconciler.places.kafka.requests import GroupRequests
 
         return GroupRequests(self._settings, timeout_s=self._timeout_s)
 
@@ -165,7 +201,7 @@ class KafkaGroupStore:
                 )
 
     def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
-        from reconciler.places.kafka.group_requests import outcome_unknown
+        from reconciler.places.kafka.requests import outcome_unknown
 
         rows = list(new.items())
         for accepted in range(0, len(rows), BATCH):

@@ -1,7 +1,4 @@
-"""Offsets in PostgreSQL: in this product's own tables (``own``), or in an existing table of a job (``mapped``).
-
-``address`` says what an address may hold; ``connection`` and ``errors`` are how both stores talk to the server.
-"""
+"""Offsets in PostgreSQL: in this product's own tables (``own``), or in an existing table of a job (``mapped``)."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 from psycopg import ProgrammingError, conninfo, pq
 
 from reconciler.places import common
-from reconciler.places.numbers import PARAMETER, Number, problem_of_number
-from reconciler.places.parameters import ENCODED, shown_name, wrong_address
+from reconciler.places.parameters import ENCODED, PARAMETER, Number, problem_of_number, shown_name, wrong_address
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
 _wrong = partial(wrong_address, "A store's address postgresql:…", EXAMPLE)

@@ -1,4 +1,4 @@
-"""This product's own tables in PostgreSQL (``stores.sql_rows``): offsets with anchors, and atomic batches.
+"""This product's own tables in PostgreSQL (``places.sql_rows``): offsets with anchors, and atomic batches.
 
 The sequence ``reconciler_changes`` numbers the changes; ``reconciler_store`` also holds the version of these tables.
 """
@@ -13,8 +13,7 @@ from psycopg import sql
 
 from reconciler.core.errors import NotCreated, Refused
 from reconciler.places import common, sql_rows
-from reconciler.places.postgresql.connection import Database, Session, Undo, identifier, quoted
-from reconciler.places.postgresql.errors import Again
+from reconciler.places.postgresql.connection import Again, Database, Session, Undo, identifier, quoted
 from reconciler.places.sql_rows import COLUMN_TYPES, COLUMNS, Kind
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 

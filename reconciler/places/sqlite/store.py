@@ -19,7 +19,7 @@ from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refu
 from reconciler.fileio import is_folder, looked_at
 from reconciler.places import common, sql_rows
 from reconciler.places.parameters import wrong_address
-from reconciler.places.sqlite import errors, schema
+from reconciler.places.sqlite import database
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.waits import for_seconds
@@ -61,7 +61,7 @@ class SqliteStore:
 
         def ask(db: sqlite3.Connection) -> tuple[str, list[Any], list[Any]]:
             found = db.execute(
-                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
+                f"SELECT topic, partition, change, {database.COLUMNS} FROM reconciler_offsets"
                 " WHERE grp = ? ORDER BY topic, partition",
                 (group,),
             ).fetchall()
@@ -168,7 +168,7 @@ class SqliteStore:
             # IMMEDIATE: rows that this transaction reads cannot change before it writes.
             db.execute("BEGIN IMMEDIATE")
             if not self._is_ours(db):
-                schema.create(db)
+                database.create(db)
             yield db
             self._commit(db)
 
@@ -197,7 +197,7 @@ class SqliteStore:
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as err:
             db.close()
-            if not errors.is_without_lock_file(err) or self._has_unfinished():
+            if not database.is_without_lock_file(err) or self._has_unfinished():
                 raise
             return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
         return _SqliteReader(db, locks=True)
@@ -218,7 +218,7 @@ class SqliteStore:
         try:
             db.execute("COMMIT")
         except sqlite3.OperationalError as err:
-            if errors.primary_code(err) != sqlite3.SQLITE_IOERR:
+            if database.primary_code(err) != sqlite3.SQLITE_IOERR:
                 raise
             raise OutcomeUnknown(
                 f"The disk with the offset store {self._path} failed while it was written ({err}).",
@@ -230,7 +230,7 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as err:
-            sentence = errors.explain(err, self._path, self._busy_timeout_s)
+            sentence = database.explain(err, self._path, self._busy_timeout_s)
             if sentence is None:
                 raise
             raise sentence from err
@@ -239,7 +239,7 @@ class SqliteStore:
 
     def _is_ours(self, db: sqlite3.Connection) -> bool:
         """False for an empty file. Raises Refused for a file that this version must not touch."""
-        kind = schema.kind_of(db)
+        kind = database.kind_of(db)
         if kind is sql_rows.Kind.NEWER:
             raise sql_rows.made_by_newer(self._path)
         if kind is sql_rows.Kind.FOREIGN:
@@ -288,15 +288,15 @@ class SqliteStore:
 
     def _put(self, db: sqlite3.Connection, group: str, change: Change, now_ms: int) -> None:
         after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
-        values = (group, change.key.topic, change.key.partition, schema.next_change(db), *after)
+        values = (group, change.key.topic, change.key.partition, database.next_change(db), *after)
         marks = ", ".join("?" * len(values))
         db.execute(
-            f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS}) VALUES ({marks})",
+            f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {database.COLUMNS}) VALUES ({marks})",
             values,
         )
 
     def _store_name(self, db: sqlite3.Connection) -> str:
-        name = schema.store_name(db)
+        name = database.store_name(db)
         if name is None:
             raise self._damaged("its table reconciler_store names no store")
         return name

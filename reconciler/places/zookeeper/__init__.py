@@ -1,5 +1,4 @@
-"""Offset stores in ZooKeeper; ``address.open_address`` opens one.
+"""Offset stores in ZooKeeper; ``store.open_address`` opens one.
 
-``layouts`` and ``single_text`` define the znodes' content; ``store`` and ``writing`` read and change
-them through ``client``. An address comes in; an ``OffsetStore`` goes out.
+``layouts`` defines the znodes' names and content; ``store`` reads and changes them through ``client``.
 """

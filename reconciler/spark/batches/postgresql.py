@@ -69,8 +69,7 @@ class PostgresUpsert(RangeSink):
         """Raise Refused unless the table has a unique index on the key, without nulls. The offsets may be anywhere."""
         import psycopg
 
-        from reconciler.places.postgresql.connection import quoted
-        from reconciler.places.postgresql.errors import explain_connecting
+        from reconciler.places.postgresql.connection import explain_connecting, quoted
 
         try:
             with connect(self._libpq) as connection:

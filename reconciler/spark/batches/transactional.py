@@ -10,7 +10,7 @@ one connection. So:
 - T1  Each task copies its rows into an unlogged table, which no other program reads, in a transaction of its own. Rows
       carry the number of the attempt that wrote them. Spark reports which attempts it took; rows of other attempts
       (killed, speculative, of a rival) are never read.
-- T2  The driver then commits in one transaction: compare-and-set on the offsets' rows (``stores.postgresql.own``, with
+- T2  The driver then commits in one transaction: compare-and-set on the offsets' rows (``places.postgresql.own``, with
       anchors and history), then ``merge`` from the staged rows. A conflict rolls all of it back.
 - T3  The staged rows are counted within that transaction, and there must be as many as the tasks wrote: a crash of the
       server empties unlogged tables, and a standby that takes over never had their rows.

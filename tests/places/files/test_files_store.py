@@ -18,10 +18,9 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.places import files, range_manifests
 from reconciler.places import folder as files_folder
-from reconciler.places import range_manifests
-from reconciler.places.files import store as files
-from reconciler.places.files.store import FilesStore
+from reconciler.places.files import FilesStore
 from reconciler.places.folder import LocalFolder, SharedFolder
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition

@@ -12,9 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
-from reconciler.places.kafka.group import KafkaGroupStore
-from reconciler.places.kafka.group_requests import GroupRequests
-from reconciler.places.kafka.group_state import Committed, GroupState, KnownTopic
+from reconciler.places.kafka.group import Committed, GroupState, KafkaGroupStore, KnownTopic
+from reconciler.places.kafka.requests import GroupRequests
 from reconciler.ports import Change, TopicPartition
 from tests.places.store_cases import NOW
 

@@ -100,10 +100,10 @@ def test_all_rows_of_a_group_are_found_in_whatever_topics_they_are(monkeypatch):
     from confluent_kafka import Producer
 
     from reconciler.kafka.connection import Connection
-    from reconciler.places.kafka import group_requests
+    from reconciler.places.kafka import requests
 
     monkeypatch.setattr(Connection, "await_answer", lambda *_: None)
-    monkeypatch.setattr(group_requests, "_described_group", lambda *_: None)
+    monkeypatch.setattr(requests, "_described_group", lambda *_: None)
     cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = cluster.list_topics(timeout=30).brokers.values()
     for topic in ("a.events", "views"):

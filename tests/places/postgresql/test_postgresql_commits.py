@@ -10,8 +10,7 @@ import pytest
 from psycopg.pq import DiagnosticField, TransactionStatus
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
-from reconciler.places.postgresql.connection import Database
-from reconciler.places.postgresql.errors import raise_explained
+from reconciler.places.postgresql.connection import Database, raise_explained
 
 
 class Connection:

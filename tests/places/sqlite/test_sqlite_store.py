@@ -15,7 +15,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.places.registry import open_store
-from reconciler.places.sqlite import schema
+from reconciler.places.sqlite import database
 from reconciler.places.sqlite import store as sqlite_store
 from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Change, TopicPartition
@@ -141,7 +141,7 @@ def another_programs(path):
 def of_a_newer_version(path):
     made(path)
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+        db.execute(f"PRAGMA user_version = {database.SCHEMA_VERSION + 1}")
 
 
 @pytest.mark.parametrize(

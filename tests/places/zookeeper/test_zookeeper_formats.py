@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import UNKNOWN_PARTITION
 from reconciler.core.text import NotDecimal, offset_of, partition_of
-from reconciler.places.zookeeper import single_text
-from reconciler.places.zookeeper.layouts import Consumers, Single, problem_of
-from reconciler.places.zookeeper.single_text import NotAListing, parse
+from reconciler.places.zookeeper import layouts
+from reconciler.places.zookeeper.layouts import Consumers, NotAListing, Single, parse_listing, problem_of
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)
@@ -106,7 +105,7 @@ def test_all_other_names_have_no_problem(name):
     ],
 )
 def test_a_listing_may_have_any_spacing_and_order(text, offsets):
-    listing = parse(text.encode())
+    listing = parse_listing(text.encode())
     assert {entry.partition: entry.offset for entry in listing.entries} == offsets
     assert listing.text == text
 
@@ -129,7 +128,7 @@ def test_a_listing_may_have_any_spacing_and_order(text, offsets):
 )
 def test_other_text_is_no_listing(text, problem):
     with pytest.raises(NotAListing, match=problem):
-        parse(text)
+        parse_listing(text)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_other_text_is_no_listing(text, problem):
     ],
 )
 def test_an_edit_keeps_the_form_of_the_rest(before, partition, offset, after):
-    assert parse(before).edited({partition: offset}).text == after
+    assert parse_listing(before).edited({partition: offset}).text == after
 
 
 SPACES = st.sampled_from(["", " ", "  ", "\t", "\n"])
@@ -163,8 +162,8 @@ def listings(draw: st.DrawFn) -> str:
 
 @given(listings(), PARTITIONS, INT64)
 def test_an_edit_changes_one_entry_alone(text, partition, offset):
-    listing = parse(text)
-    edited = parse(listing.edited({partition: offset}).text)
+    listing = parse_listing(text)
+    edited = parse_listing(listing.edited({partition: offset}).text)
     assert [entry.offset for entry in edited.entries if entry.partition == partition] == [offset]
     assert [e for e in edited.entries if e.partition != partition] == [
         e for e in listing.entries if e.partition != partition
@@ -185,6 +184,6 @@ def test_an_edit_changes_one_entry_alone(text, partition, offset):
     ],
 )
 def test_damaged_entries_hide_no_sound_ones(text, sound, bad):
-    entries, faulty = single_text.salvage(text)
+    entries, faulty = layouts.salvage_listing(text)
     assert {number: entry.offset for number, entry in entries.items()} == sound
     assert faulty == bad

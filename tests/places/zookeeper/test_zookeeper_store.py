@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.places.zookeeper import writing
+from reconciler.places.zookeeper import store as zookeeper_store
 from reconciler.places.zookeeper.store import ZookeeperStore
 from reconciler.ports import Change, TopicPartition
 from tests.places.store_cases import NOW, put
@@ -150,7 +150,7 @@ def test_a_chroot_may_be_the_root(zookeeper):
 
 @system
 def test_a_partly_written_batch_has_an_unknown_outcome(store, monkeypatch):
-    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1)
+    monkeypatch.setattr(zookeeper_store, "TRANSACTION_BYTES", 1)
     put(store, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(3)})
     changes = [Change(row.key, row.version, StoredOffset(9)) for row in store.read("g")]
     real, done = store._ensemble.commit, []

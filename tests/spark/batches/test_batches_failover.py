@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import NeedsPerson, Unreachable
-from reconciler.places.files.store import FilesStore
+from reconciler.places.files import FilesStore
 from reconciler.spark.batches.hashed_files import HashNamedFiles
 from reconciler.spark.batches.planning import Caps
 from reconciler.spark.batches.postgresql import PostgresUpsert

@@ -35,7 +35,7 @@ from reconciler.kafka.errors import SECTION
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.kafka.requests import Surveyor
 from reconciler.near import known_names
-from reconciler.places.numbers import is_undecided, problem_of_number, suspicious_name
+from reconciler.places.parameters import is_undecided, problem_of_number, suspicious_name
 from reconciler.places.registry import open_store
 from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescri
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import COORDINATOR_MOVING, ON_TOPIC, UNANSWERED, Needs
 from reconciler.kafka.requests import Admin, Ask, code_of
-from reconciler.places.kafka.group_state import Committed, GroupState, KnownTopic
+from reconciler.places.kafka.group import Committed, GroupState, KnownTopic
 from reconciler.ports import TopicPartition
 
 _LEAVES_OPEN = UNANSWERED | COORDINATOR_MOVING
