@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE
+from reconciler.cli.terminal.help import CONFIG_HERE, CONFIG_VARIABLE
 from reconciler.clock import zoned_ms
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError

@@ -16,19 +16,16 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from reconciler import __version__, written
-from reconciler.cli.terminal import help, signals, unanswered
-from reconciler.cli.terminal.encoding import prepare_streams
-from reconciler.cli.terminal.help import CommandGroup
+from reconciler.cli.terminal import help, progress, signals
+from reconciler.cli.terminal.help import CONFIG_HERE, CONFIG_VARIABLE, CommandGroup, Parser, UsageError
 from reconciler.cli.terminal.logs import set_up_logging
-from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE, Parser, UsageError
+from reconciler.cli.terminal.output import prepare_streams, say
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.fileio import ABOUT_DISKS, ABOUT_FILES, of_file
 
 GROUPS = (
     CommandGroup(
         "before a failover",
-        "prepare",
         {
             "init": "write a configuration from the destination and the job's store; read-only there",
             "config": "explain a configuration in words, and try every connection; read-only",
@@ -41,7 +38,6 @@ GROUPS = (
     ),
     CommandGroup(
         "a failover",
-        "failover",
         {
             "check": "report what would happen if the jobs started on the destination now; read-only",
             "plan": "do the same, and keep it as a file",
@@ -57,14 +53,12 @@ GROUPS = (
     ),
     CommandGroup(
         "after it",
-        "afterwards",
         {
             "audit": "after a failover: count on Spark what a job lost and doubled",
         },
     ),
     CommandGroup(
         "to learn it",
-        "learn",
         {
             "demo": "run a whole failover on this machine, with real clusters",
         },
@@ -77,8 +71,7 @@ COMMANDS = {name: summary for group in GROUPS for name, summary in group.command
 
 def module_of(command: str) -> str:
     """The full name of the module that runs ``command``."""
-    folder = next(group.folder for group in GROUPS if command in group.commands)
-    return f"reconciler.cli.commands.{folder}.{command.replace('-', '_')}"
+    return f"reconciler.cli.commands.{command.replace('-', '_')}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,7 +111,7 @@ def _main(arguments: list[str]) -> int:
         if found is not None and options.config is found:
             where = f"./{found}, found here" if found is CONFIG_HERE else f"{found}, named by {CONFIG_VARIABLE}"
             log.info("Configuration: %s. Another is named with -c FILE.", where)
-        with unanswered.shown():
+        with progress.show_waits():
             code = int(options.run(options))
         sys.stdout.flush()
         return code

@@ -1,14 +1,16 @@
-"""Tries the stores and sinks that a configuration names: opens and reads each, and asks whether it may be written."""
+"""``config check`` of stores and sinks: opens and reads each, and asks whether it may be written."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
-from reconciler.core.errors import NotCreated, ReconcilerError, Refused
+from reconciler.core.errors import ExitCode, NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.core.text import counted, some
 from reconciler.failover.numbers import job_topics
@@ -17,8 +19,7 @@ from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.places.parameters import suspicious_name
 from reconciler.places.registry import checkpoint_path, traits
-from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.preflight.results import Trials, World
+from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp, first
 from reconciler.state.opening import open_state
@@ -221,3 +222,76 @@ def _query_of(job: Job) -> str | None:
         return read_checkpoint(checkpoint_path(job.store)).query_id
     except NotCreated:
         return None
+
+
+# ---------------------------------------------------------------- results
+
+
+class Level(Enum):
+    """How a step ended. Only ``FAIL`` makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """The subject of a trial, a sentence about it, what to do next, and the exit code of a failure."""
+
+    level: Level
+    subject: str
+    message: str
+    next_step: str = ""
+    code: ExitCode = ExitCode.OK
+
+
+class Trials:
+    """Collects results in order; one that is found twice is kept once."""
+
+    def __init__(self) -> None:
+        self.found: list[TrialResult] = []
+
+    def _add(self, result: TrialResult) -> None:
+        if result not in self.found:
+            self.found.append(result)
+
+    def ok(self, subject: str, message: str) -> None:
+        self._add(TrialResult(Level.OK, subject, message))
+
+    def warn(self, subject: str, message: str, next_step: str = "") -> None:
+        self._add(TrialResult(Level.WARN, subject, message, next_step))
+
+    def fail(self, subject: str, message: str, next_step: str = "", code: ExitCode = ExitCode.USAGE) -> None:
+        self._add(TrialResult(Level.FAIL, subject, message, next_step, code))
+
+    @contextmanager
+    def trying(self, subject: str, *, only_warn: bool = False) -> Iterator[None]:
+        """Adds the error that ends the block as a failure; as a warning where no command needs what failed."""
+        try:
+            yield
+        except ReconcilerError as error:
+            if only_warn:
+                self.warn(subject, error.message, error.hint or "")
+            else:
+                self.fail(subject, error.message, error.hint or "", error.exit_code)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """2 if the configuration must be corrected, else 6 if something did not answer or was recreated, else 0."""
+        codes = {each.code for each in self.found if each.level is Level.FAIL}
+        if not codes:
+            return ExitCode.OK
+        return ExitCode.UNREACHABLE if codes <= {ExitCode.UNREACHABLE, ExitCode.CHANGED} else ExitCode.USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Opens readers of clusters' logs, by client settings and the cluster's name in sentences, and stores by address.
+
+    ``topics`` lists a cluster's topics, for "did you mean"; it may raise.
+    """
+
+    reader: Callable[[Mapping[str, str], str], LogReader]
+    open_store: Callable[..., OffsetStore]
+    topics: Callable[[Mapping[str, str]], Iterable[str]]

@@ -13,7 +13,7 @@ from reconciler.core.policies import TopicPolicy
 from reconciler.core.text import is_hidden, some
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.places.parameters import is_undecided
-from reconciler.preflight.identity import NONE, Proposal
+from reconciler.preflight.survey import NONE, Proposal
 
 COLUMNS = 100
 UNNAMED_HOME = "home"

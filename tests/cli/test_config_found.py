@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.cli.terminal.help import CONFIG_VARIABLE
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 

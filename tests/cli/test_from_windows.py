@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.prepare.anchors import _read_lines
+from reconciler.cli.commands.anchors import _read_lines
 from reconciler.cli.context import read_plan
 from reconciler.core.errors import Changed
 from reconciler.failover.checkpoint.clone import _parsed

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.prepare import track
-from reconciler.cli.commands.prepare.track import Trackers
-from reconciler.cli.commands.prepare.watch import FOLLOW_S, Process
+from reconciler.cli.commands import track
+from reconciler.cli.commands.track import Trackers
+from reconciler.cli.commands.watch import FOLLOW_S, Process
 from reconciler.jobs.watch.schedule import Requested
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.ports import TopicPartition

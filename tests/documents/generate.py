@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reconciler.cli.main import COMMANDS, module_of
-from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.usage import Parser
+from reconciler.cli.terminal.help import Help, Parser
 from reconciler.core.errors import ExitCode
 from tests import ROOT
 from tests.documents.metrics_page import metric_parts

@@ -76,7 +76,7 @@ def test_options_that_are_explained_once_say_which_commands_take_them(name: str)
 def test_every_module_of_a_command_is_in_the_groups() -> None:
     """A module without ``HELP`` is a part of another one's command."""
     folder = ROOT / "reconciler" / "cli" / "commands"
-    found = {path for path in folder.glob("*/*.py") if re.search(r"^HELP = ", path.read_text("utf-8"), re.MULTILINE)}
+    found = {path for path in folder.glob("*.py") if re.search(r"^HELP = ", path.read_text("utf-8"), re.MULTILINE)}
     named = {ROOT.joinpath(*module_of(name).split(".")).with_suffix(".py") for name in COMMANDS}
     assert found == named, "GROUPS of reconciler/cli/main.py"
 

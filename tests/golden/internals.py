@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from reconciler.cli import main
-from reconciler.cli.commands.prepare import init
-from reconciler.cli.commands.prepare import mirror as mirror_command
+from reconciler.cli.commands import init
+from reconciler.cli.commands import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
-from reconciler.cli.terminal import unanswered
+from reconciler.cli.terminal import progress
 from reconciler.core import anchor_text as anchor_json
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
@@ -128,7 +128,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     monkeypatch.setattr(inputs, "who", lambda: "ada@ops-1")
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
-    monkeypatch.setattr(unanswered, "FIRST_S", math.inf)  # a busy machine would be told that it waits
+    monkeypatch.setattr(progress, "FIRST_S", math.inf)  # a busy machine would be told that it waits
 
 
 def lose_answers_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def output_of(program: str, path: Path | None = None) -> str:
 
 def test_a_hook_whose_job_is_right_loads_nothing_that_is_for_others() -> None:
     program = (
-        "import sys; from reconciler.cli.commands.failover import hook\n"
+        "import sys; from reconciler.cli.commands import hook\n"
         "from reconciler.failover.outside import connect\n"
         "with connect({'bootstrap.servers': '127.0.0.1:1'}, timeout_s=1, memory=1): print(*sys.modules)"
     )

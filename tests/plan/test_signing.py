@@ -313,7 +313,7 @@ def test_without_the_package_the_extra_is_named(plan: Path, ada: Key, monkeypatc
 
 def test_cryptography_is_not_imported_where_nothing_is_signed() -> None:
     program = (
-        "import sys; from reconciler.cli.commands.failover import apply, hook, plan, rollback;"
+        "import sys; from reconciler.cli.commands import apply, hook, plan, rollback;"
         "from reconciler.plan import signing; from pathlib import Path;"
         "from reconciler.config.settings import TrustSettings;"
         "signing.check(Path('/nowhere/plan.json'), b'', '', TrustSettings());"

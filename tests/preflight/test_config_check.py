@@ -25,9 +25,8 @@ from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
-from reconciler.preflight.local import on_this_machine
-from reconciler.preflight.results import Level, Trials, World
-from reconciler.preflight.stores import abilities
+from reconciler.preflight.check import on_this_machine
+from reconciler.preflight.stores import Level, Trials, World, abilities
 from reconciler.preflight.words import explained
 from tests.config import configurations
 from tests.kafka.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from reconciler.core.errors import ExitCode
-from reconciler.preflight.results import Level, TrialResult, Trials
-from reconciler.preflight.stores import job_sinks
+from reconciler.preflight.stores import Level, TrialResult, Trials, job_sinks
 from tests.failover.sinks.world import Query, query
 
 __all__ = ["query"]

@@ -8,8 +8,7 @@ import pytest
 
 from reconciler.config.file import Config, load_config
 from reconciler.places.registry import open_store
-from reconciler.preflight.results import Level, Trials
-from reconciler.preflight.stores import doubtful_number
+from reconciler.preflight.stores import Level, Trials, doubtful_number
 from reconciler.preflight.words import explained
 
 TABLE = "delta:/srv/clicks?layout=commit&number=next"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.prepare import init
+from reconciler.cli.commands import init
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.config.settings import MirrorSettings
@@ -28,8 +28,7 @@ from reconciler.preflight.client_properties import (
     address_without_secret,
     client_without_secrets,
 )
-from reconciler.preflight.identity import propose
-from reconciler.preflight.survey import MOST_GROUPS, jobs_in, sample
+from reconciler.preflight.survey import MOST_GROUPS, jobs_in, propose, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text, quoted
 from tests.failover.checkpoint.checkpoint_files import Files
 from tests.golden.corpus import Estate

@@ -1,18 +1,30 @@
-"""The look of help: the overview of all commands, and the sections below a command's options.
+"""The command line's parser, and its help: the overview of all commands, and the sections below a command's options.
 
 A command's module describes itself in its docstring and in ``HELP``. Exit codes have their words in
-``core.errors.ExitCode``; a command gives its own words only where they differ.
+``core.errors.ExitCode``; a command gives its own words only where they differ. The parser is argparse's, but it raises
+its complaints, and refuses abbreviated options and options that are given twice.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
 
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE, Parser
 from reconciler.core.errors import ExitCode
+from reconciler.core.text import visible
+from reconciler.near import near_names
+
+CONFIG_VARIABLE = "RECONCILER_CONFIG"
+"""The environment variable with the configuration's path, for command lines without ``-c``."""
+
+CONFIG_HERE = Path("reconciler.toml")
+"""The configuration of a command line that names none."""
 
 CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c; else ./reconciler.toml"}
 OPTIONAL_CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c"}
@@ -25,10 +37,9 @@ WIDEST = 100
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Commands that are needed at the same time: their heading in the overview, their folder, and their summaries."""
+    """Commands that are needed at the same time: their heading in the overview, and their summaries."""
 
     title: str
-    folder: str
     commands: Mapping[str, str]
 
 
@@ -64,7 +75,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 def describe(parser: Parser, help_text: Help) -> None:
     """Put a command's help into its parser."""
-    from reconciler.cli.terminal.glossary import TERMS  # 20 ms that the overview saves
+    from reconciler.cli.terminal.report import TERMS  # 20 ms that the overview saves
 
     parser.description = _paragraphs(help_text.description or "")
     words = [word for word in EXPLAINED if word in parser.format_help()]
@@ -145,3 +156,95 @@ def _wrapped(text: str, first: str, others: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+# ---------------------------------------------------------------- the parser
+
+
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
+"""How shtab completes a file."""
+_EMPTY = "is empty. If it comes from a variable, that is not set"
+
+
+class UsageError(Exception):
+    """The usage line of the parser that complains, and the complaint."""
+
+
+def _path(text: str) -> Path:
+    if not text:  # it would be the working directory
+        raise argparse.ArgumentTypeError(_EMPTY)
+    return Path(text)
+
+
+class _Once(argparse.Action):
+    """An argument with one value: a second one would silently replace the first. The value may be a secret."""
+
+    def __init__(self, *args: Any, **words: Any) -> None:
+        super().__init__(*args, **words)
+        if self.type is Path:
+            self.complete = _FILES
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if values == "":
+            raise argparse.ArgumentError(self, _EMPTY)
+        first = getattr(namespace, self.dest, self.default)
+        if option is not None and first is not self.default and first != values:
+            parser.error(f"{option} is given twice, with different values: this command takes one")
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser for one command, or for one of its actions, whose parsers it keeps in ``actions``.
+
+    Options are written in full: the next version may have another option that begins like one. An option with one value
+    is given once.
+    """
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **words})
+        self.actions: dict[str, Parser] = {}
+        self.color = False  # 3.14 would put escape sequences into the usage line of an error
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
+        self.register("type", Path, _path)
+
+    def add_subparsers(self, **words: Any) -> Any:
+        made = super().add_subparsers(**words)
+        self.actions = made.choices
+        return made
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, which lets a command's unknown options pass: its caller would name them with their values."""
+        given = list(sys.argv[1:] if args is None else args)
+        options = given[: given.index("--")] if "--" in given else given
+        if empty := [word for word in options if word.startswith("--") and word.endswith("=--")]:
+            self.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")  # 3.11 makes a list of it
+        known, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {self._named(unknown)}")
+        return known, unknown
+
+    def _named(self, unknown: Sequence[str]) -> str:
+        """The names of unknown options, without their values, which may be secrets; else a word that is no address."""
+        options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        others = [each for each in re.findall(r"--[a-z][\w-]+", self.format_help()) if each not in options]
+        near = near_names(options[0], others, 1) if options else ()
+        word = unknown[0] if re.fullmatch(r"[\w./-]+", unknown[0]) else "…"
+        return (", ".join(options) or word) + (f"\nDid you mean {near[0]}?" if near else "")
+
+    def error(self, message: str) -> NoReturn:
+        if "required: -c/--config" in message:
+            message = f"There is no ./{CONFIG_HERE}. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
+        lines = "\n".join(visible(line) for line in message.split("\n"))
+        raise UsageError(f"{self.format_usage()}{self.prog}: {lines}")
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse's, which ignores errors: help that a full disk did not take was not shown."""
+        (sys.stdout if file is None else file).write(self.format_help())
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """As argparse's, after writing out what was printed: an error then shows that it was not written."""
+        sys.stdout.flush()
+        super().exit(status, message)

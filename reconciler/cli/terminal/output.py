@@ -1,25 +1,35 @@
-"""The one writer of the program's output. Nothing else prints: the linter refuses ``print`` everywhere but here.
+"""The one writer of the program's output, and the texts that it writes. The linter refuses ``print`` everywhere else.
 
 Texts come from files, stores, records, servers and their exceptions. Two types keep them apart from lines of ours. A
 ``str`` is one line: whatever is in it, ``say`` prints one line of visible characters. ``Shown`` is text that may have
 several lines and colours: only ``line``, ``wrap`` and the renderers of this folder make it, out of escaped parts.
 Secrets are removed on the way. ``show`` looks at every text once more, and lets nothing pass but line feeds and this
 program's own sequences.
+
+All text is composed in Unicode; a stream writes an ASCII replacement for a sign that its encoding lacks. A pipe's
+reader may end before the command does, like ``head``. The command carries on and ends with the same exit code: a hook
+that ended with 0 would let its job start.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import re
+import stat
 import sys
-from typing import NewType, TextIO
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NewType, TextIO
 
-from reconciler.cli.terminal.encoding import can_show
-from reconciler.cli.terminal.text import cut, fold
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
-from reconciler.core.text import escape, is_hidden, visible, whole_number
+from reconciler.core.text import MOST_NAMES, escape, is_hidden, some, visible, whole_number
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 Shown = NewType("Shown", str)
 """Text for a terminal: foreign text in it is escaped, so its line feeds and colours are this program's."""
@@ -141,3 +151,184 @@ def width(stream: TextIO | None = None) -> int:
         return os.get_terminal_size(stream.fileno()).columns or UNKNOWN
     except (OSError, ValueError):
         return UNKNOWN
+
+
+# ---------------------------------------------------------------- streams made safe
+
+
+_PLAIN = {"≤": "<=", "…": "...", "·": "|", "–": "-", "→": "->"}
+_ERRORS = "reconciler.plain"
+
+
+class _Pipe(io.FileIO):
+    """The pipe of a stream. Once its reader has ended, nothing is written.
+
+    It keeps the stream, which would close its descriptor with it.
+    """
+
+    is_read = True
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "wb", closefd=False)
+        self._stream = stream
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self.is_read = False
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
+def prepare_streams() -> None:
+    """Let stdout and stderr replace characters that their encoding lacks, and ignore a reader that has ended."""
+    codecs.register_error(_ERRORS, _plain)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ERRORS)
+        if type(stream) is io.TextIOWrapper and not isinstance(_raw(stream), _Pipe) and _is_pipe(stream):
+            setattr(sys, name, _outliving(stream))
+
+
+def is_read(stream: TextIO) -> bool:
+    """False once a text for the stream was lost, because its reader had ended."""
+    stream.flush()
+    raw = _raw(stream)
+    return not isinstance(raw, _Pipe) or raw.is_read
+
+
+def _is_pipe(stream: io.TextIOWrapper) -> bool:
+    kind = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+
+
+def _raw(stream: TextIO) -> object:
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stream)),
+        encoding=stream.encoding,
+        errors=_ERRORS,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _as_shown(sign: str) -> str:
+    """``sign`` as stdout will show it."""
+    return sign if can_show(sign) else "".join(_PLAIN.get(each, escape(each)) for each in sign)
+
+
+def can_show(text: str, stream: TextIO | None = None) -> bool:
+    """Whether the stream (stdout) has all characters of ``text`` in its encoding."""
+    if text.isascii():
+        return True
+    try:
+        text.encode((sys.stdout if stream is None else stream).encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """The ASCII text for characters that could not be encoded, and the position to continue at."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text, at, written = error.object, error.start, ""
+    while at < error.end:
+        written += _PLAIN.get(text[at], escape(text[at]))
+        at += 2 if text[at : at + 2] == "≤ " else 1  # a cell keeps its width
+    return written, at
+
+
+# ---------------------------------------------------------------- text in columns
+
+
+ELLIPSIS = "…"
+
+
+def columns_of(text: str) -> int:
+    """The columns that ``text`` takes on a terminal: two for a wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(character) for character in text)
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def cut(text: str, columns: int, *, keep_end: bool = False) -> str:
+    """``text`` shortened to ``columns``, with an ellipsis for the part left out (the beginning, if ``keep_end``)."""
+    if columns_of(text) <= columns:
+        return text
+    mark = _as_shown(ELLIPSIS)
+    left = max(0, columns - len(mark))
+    if keep_end:
+        kept = "".join(reversed(list(_fitting(reversed(text), left))))
+        while kept and _width(kept[0]) == 0:  # combines with a character that was left out
+            kept = kept[1:]
+        return mark + kept
+    return "".join(_fitting(iter(text), left)) + mark
+
+
+def _fitting(characters: Iterator[str], columns: int) -> Iterator[str]:
+    for character in characters:
+        columns -= _width(character)
+        if columns < 0:
+            return
+        yield character
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    """``text`` padded with spaces to ``columns``; ``right`` aligns it to the right."""
+    spaces = " " * max(0, columns - columns_of(text))
+    return spaces + text if right else text + spaces
+
+
+def fold(text: str, columns: int, *, indent: str = "") -> str:
+    """A sentence folded to ``columns``, lines after the first indented. A longer word stays whole, for copying."""
+    start = len(text) - len(text.lstrip(" "))
+    first, *words = text[start:].split(" ")
+    lines, line = [], text[:start] + first
+    for word in words:
+        if columns_of(line) + 1 + columns_of(word) > columns:
+            lines.append(line.rstrip(" "))
+            line = indent + word
+        else:
+            line += " " + word
+    return "\n".join([*lines, line])
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first ``MOST_NAMES`` names, and how many more there are."""
+    return some(names, MOST_NAMES)
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60:,} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60:,} h"
+
+
+def in_bytes(size: int) -> str:
+    """``512 bytes``, ``3.4 MiB``."""
+    value, units = float(size), ["KiB", "MiB", "GiB", "TiB"]
+    if size < 1024:
+        return f"{size} bytes"
+    while (value := value / 1024) >= 1024 and len(units) > 1:
+        units.pop(0)
+    return f"{value:.1f} {units[0]}"

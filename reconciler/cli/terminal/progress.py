@@ -1,13 +1,20 @@
-"""Progress: a line rewritten on a terminal, an occasional line in a log. Of a hook's wait, and of a copy."""
+"""Progress: a line rewritten on a terminal, an occasional line in a log. Of a hook's wait, of a copy, and of a cluster
+or store that does not answer.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from reconciler.cli.terminal.output import can_rewrite, rewrite
-from reconciler.cli.terminal.text import duration, in_bytes
+from reconciler import waits
+from reconciler.cli.terminal.output import can_rewrite, duration, in_bytes, rewrite
+from reconciler.waits import Waited
 
 if TYPE_CHECKING:
     from reconciler.jobs.hook.waiting import Waiting
@@ -109,3 +116,65 @@ class CopyDisplay:
 def copied_text(now: Copied) -> str:
     """``copied 3,214 of 20,000 files, 1.2 GiB of 5.0 GiB``."""
     return f"copied {now.files:,} of {now.of_files:,} files, {in_bytes(now.size)} of {in_bytes(now.of_size)}"
+
+
+# ---------------------------------------------------------------- a cluster or store that does not answer
+
+
+FIRST_S = 1.5
+EVERY_S = 5.0
+LOOK_S = 0.25
+
+
+class WaitingThread(threading.Thread):
+    """A thread of the command line that waits for something, and imports nothing (see ``kafka.import_client``)."""
+
+    imports_nothing = True
+
+
+log = logging.getLogger("reconciler.waits")
+_current: threading.Event | None = None
+"""Ends the reporting of the command that runs."""
+
+
+@contextmanager
+def show_waits() -> Iterator[None]:
+    """Report waits while a command runs. A command run by another one is reported with it."""
+    global _current
+    if _current is not None:
+        yield
+        return
+    _current = ended = threading.Event()
+    thread = WaitingThread(target=_report, args=(ended,), name="unanswered", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        _current = None
+        ended.set()
+        thread.join()
+
+
+def silence_waits() -> None:
+    """Report no more waits of this command: it runs until it is stopped, and reports an outage once."""
+    if _current is not None:
+        _current.set()
+
+
+def _report(ended: threading.Event) -> None:
+    due: dict[str, float] = {}
+    while not ended.wait(LOOK_S):
+        long = {wait.place: wait for wait in waits.under_way() if wait.waited_s >= FIRST_S}
+        due = {place: due.get(place, 0.0) for place in long}
+        for place, wait in long.items():
+            if wait.waited_s >= due[place]:
+                due[place] = wait.waited_s + EVERY_S
+                if can_rewrite():
+                    rewrite()  # the line of a search's progress
+                log.info("%s", wait_text(wait))
+
+
+def wait_text(wait: Waited) -> str:
+    """``waiting for kafka-b:9092, 28 s left: Connection refused``."""
+    left = "" if math.isinf(wait.left_s) else f", {duration(max(0.0, wait.left_s))} left"
+    return f"waiting for {wait.place}{left}: {wait.cause or 'no answer yet'}"

@@ -1,25 +1,18 @@
-"""A plan as text: a table per job, a legend of its findings, and a sentence per reason not to start."""
+"""A plan as text: a table per job, a legend of its findings, and a sentence per reason not to start.
+
+The contract's words in plain English are here too: each finding in one clause, each term in one sentence.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from reconciler.cli.terminal.glossary import legend
-from reconciler.cli.terminal.output import Shown, line, stack, wrap
+from reconciler.cli.terminal.output import Shown, fold, line, listed, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
-from reconciler.cli.terminal.text import listed
 from reconciler.core.text import visible
 from reconciler.core.verdicts import MatchedBy, Verdict
-from reconciler.plan.document import (
-    JobPlan,
-    NotJudged,
-    PartitionPlan,
-    Plan,
-    StartPolicy,
-    skips_words,
-    why_stopped,
-)
+from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, skips_words, why_stopped
 from reconciler.plan.sentences import place_name, sink_text, stop_sentences
 
 _TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
@@ -171,3 +164,56 @@ def _is_by_number(row: PartitionPlan) -> bool:
     """Not so offset 0: nothing is in front of it in any topic."""
     found = row.anchor is None and bool(row.stored_offset) and row.resume_offset is not None
     return found and row.finding in _BY_NUMBER and not row.set_by_hand and not row.by_row_time
+
+
+# ---------------------------------------------------------------- the words
+
+
+FINDINGS = {
+    Verdict.EXACT: "the job's last record is proven: it starts right behind it",
+    Verdict.NEW: "the job has no offset of this partition: starts by policy",
+    Verdict.EARLY: "a proven lower bound: nothing is skipped, some records come again",
+    Verdict.BEHIND: "the mirror has not delivered the job's last record yet",
+    Verdict.LOST: "records that the job has not processed may be gone from the destination",
+    Verdict.UNRESOLVED: "nothing could be proven, or the partition is not there",
+}
+
+_BRIEF = {
+    Verdict.EXACT: "the last record is proven",
+    Verdict.NEW: "nothing stored",
+    Verdict.EARLY: "skips nothing, some come again",
+    Verdict.BEHIND: "not mirrored yet",
+    Verdict.LOST: "records may be gone",
+    Verdict.UNRESOLVED: "nothing proven",
+}
+
+TERMS = {
+    "stored offset": "the next offset to read as the job saved it, in the source cluster's numbers",
+    "anchor": "the identity of the last record that the job processed: its offset, time, id and fingerprint",
+    "fingerprint": "a hash of a record's key and value",
+    "resume offset": "the next offset to read in the destination's numbers",
+    "again": "records already processed that will be read again: a bound (≤), or exact where that is known",
+    "finding": "what was found for one partition; a run's is its worst",
+    "evidence": "what the resume offset rests on",
+}
+
+
+def legend(found: Iterable[Verdict], columns: int | None) -> Shown:
+    """The given findings in a few words each, best first, folded to ``columns``; empty if there are none."""
+    present = sorted(set(found))
+    if not present:
+        return Shown("")
+    meanings = " · ".join(f"{each.value}: {_BRIEF[each]}" for each in present)
+    return wrap(f"{meanings} (more: reconciler check --explain)", columns=columns)
+
+
+def glossary(columns: int) -> Shown:
+    """Every term and every finding, for ``check --explain``."""
+    findings = {found.value: meaning for found, meaning in FINDINGS.items()}
+    lines = []
+    for title, entries in (("terms", TERMS), ("findings, best to worst", findings)):
+        size = max(map(len, entries))
+        lines += ["", f"{title}:"]
+        for name, meaning in entries.items():
+            lines.append(fold(f"  {name:<{size}}  {meaning}", columns, indent=" " * (size + 4)))
+    return Shown("\n".join([*lines[1:], "", "More: docs/reference/findings.md"]))

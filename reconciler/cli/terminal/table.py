@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.cli.terminal.output import Shown, line, show, wants_colour, width
-from reconciler.cli.terminal.text import columns_of, cut, fold, listed, padded
+from reconciler.cli.terminal.output import Shown, columns_of, cut, fold, line, listed, padded, show, wants_colour, width
 from reconciler.core.anchors import TopicPartition
 
 if TYPE_CHECKING:

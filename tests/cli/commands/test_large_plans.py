@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.failover import apply, plan
+from reconciler.cli.commands import apply, plan
 from reconciler.config.settings import Job
 from reconciler.core.anchors import Identity, record_timestamp
 from reconciler.core.errors import ConfigError

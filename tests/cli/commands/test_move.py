@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.failover import move
+from reconciler.cli.commands import move
 from reconciler.failover.writing import moves
 from reconciler.ports import TopicPartition
 from tests.cli.commands.moving import Moving, moving

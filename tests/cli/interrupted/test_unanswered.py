@@ -14,7 +14,7 @@ from time import monotonic, sleep
 import pytest
 
 from reconciler.cli.main import main, module_of
-from reconciler.cli.terminal import unanswered
+from reconciler.cli.terminal import progress
 from reconciler.config.settings import SearchSettings
 from reconciler.core.errors import ExitCode
 from reconciler.waits import for_seconds, heard, under_way, waiting
@@ -48,9 +48,9 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unanswered, "FIRST_S", 0.3)
-    monkeypatch.setattr(unanswered, "EVERY_S", 0.3)
-    monkeypatch.setattr(unanswered, "LOOK_S", 0.02)
+    monkeypatch.setattr(progress, "FIRST_S", 0.3)
+    monkeypatch.setattr(progress, "EVERY_S", 0.3)
+    monkeypatch.setattr(progress, "LOOK_S", 0.02)
 
 
 def exported(
@@ -150,7 +150,7 @@ def test_a_quick_command_says_nothing_of_waits(
 ) -> None:
     def quick(_: object) -> int:
         with waiting("kafka-b:9092", for_seconds(10)):
-            sleep(2 * unanswered.LOOK_S)
+            sleep(2 * progress.LOOK_S)
         return 0
 
     monkeypatch.setattr(f"{module_of('show')}.run", quick)

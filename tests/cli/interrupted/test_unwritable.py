@@ -68,7 +68,7 @@ def test_a_full_disk_is_named_and_leaves_no_part_of_a_file(
 
 
 def test_a_full_disk_under_stdout_is_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.cli.commands.failover.check.run", full_disk)
+    monkeypatch.setattr("reconciler.cli.commands.check.run", full_disk)
     monkeypatch.setattr("reconciler.cli.main._drop_stdout", lambda: None)
     ended = run(world, "check -c reconciler.toml")
     assert ended.code == ExitCode.USAGE
@@ -185,7 +185,7 @@ def test_an_interrupt_before_the_first_write_says_that_nothing_was_written(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reconciler.cli.commands.failover.apply.confirm", interrupted)
+    monkeypatch.setattr("reconciler.cli.commands.apply.confirm", interrupted)
     ended = run(planned, "--log-format json apply p.json -c reconciler.toml")
     assert ended.code == 130
     assert '"message": "Interrupted. Nothing was written."' in ended.err

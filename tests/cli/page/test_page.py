@@ -16,9 +16,8 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.cli.page.advice import MOST_SETS, next_steps, path_for_job, row_steps
-from reconciler.cli.page.markup import Markup as Safe
-from reconciler.cli.page.markup import asset, fill
-from reconciler.cli.page.rows import WIDEST, bar
+from reconciler.cli.page.page import WIDEST, asset, bar, fill
+from reconciler.cli.page.page import Markup as Safe
 from reconciler.core.text import command
 from reconciler.core.verdicts import Position, Skips
 from reconciler.plan.document import NotJudged, Plan, StartPolicy, parse_plan

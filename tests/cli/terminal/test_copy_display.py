@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from reconciler.cli.terminal import progress
+from reconciler.cli.terminal.output import in_bytes
 from reconciler.cli.terminal.progress import CopyDisplay, copied_text
-from reconciler.cli.terminal.text import in_bytes
 from reconciler.places.checkpoint.copying import Copied
 
 HALF, ALL = Copied(3214, 20_000, 1_288_490_189, 5_368_709_120), Copied(20_000, 20_000, 5_368_709_120, 5_368_709_120)

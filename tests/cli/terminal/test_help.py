@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.cli.main import COMMANDS, full_parser, main
 from reconciler.cli.terminal import help
-from reconciler.cli.terminal.usage import Parser, UsageError
+from reconciler.cli.terminal.help import Parser, UsageError
 from tests import ROOT
 
 Run = Callable[..., tuple[int, str, str]]

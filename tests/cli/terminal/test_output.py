@@ -259,7 +259,7 @@ def test_one_module_writes_to_the_terminal() -> None:
 def test_only_renderers_declare_text_as_escaped() -> None:
     users = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "Shown" in calls(path)}
     rest = {each for each in users if not each.startswith("cli/terminal/")}
-    assert rest == {"cli/commands/prepare/config.py"}, "make text with line, wrap, stack or render"
+    assert rest == {"cli/commands/config.py"}, "make text with line, wrap, stack or render"
 
 
 def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:

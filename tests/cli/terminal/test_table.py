@@ -12,9 +12,8 @@ import termios
 
 import pytest
 
-from reconciler.cli.terminal.output import UNLIMITED, wants_colour, width
+from reconciler.cli.terminal.output import UNLIMITED, columns_of, cut, fold, wants_colour, width
 from reconciler.cli.terminal.table import Cell, render
-from reconciler.cli.terminal.text import columns_of, cut, fold
 
 HEADS = ("PARTITION", "OFFSET", "EVIDENCE")
 RIGHT = frozenset({1})

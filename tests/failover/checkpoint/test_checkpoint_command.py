@@ -97,7 +97,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The destination is a log in memory."""
     real, world = clone.clone, outside(log(o=10), PLANNED)
     monkeypatch.setattr(
-        "reconciler.cli.commands.failover.checkpoint.clone", lambda *given, **more: real(*given, **more, outside=world)
+        "reconciler.cli.commands.checkpoint.clone", lambda *given, **more: real(*given, **more, outside=world)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.failover.checkpoint import _made_text
+from reconciler.cli.commands.checkpoint import _made_text
 from reconciler.config.file import load_config
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check

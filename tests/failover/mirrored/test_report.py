@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.cli.commands.prepare.mirror import to_json
+from reconciler.cli.commands.mirror import to_json
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld

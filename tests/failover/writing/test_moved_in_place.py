@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.failover.plan import steps_after
+from reconciler.cli.commands.plan import steps_after
 from reconciler.cli.page.advice import Files
 from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset

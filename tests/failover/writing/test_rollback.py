@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.failover import rollback
+from reconciler.cli.commands import rollback
 from reconciler.core.anchors import StoredOffset
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition

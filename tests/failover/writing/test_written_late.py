@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.cli import context
-from reconciler.cli.commands.failover import apply as command
+from reconciler.cli.commands import apply as command
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, ExitCode, OutcomeUnknown

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.cli.terminal.output import duration
 from reconciler.cli.terminal.progress import WaitDisplay
-from reconciler.cli.terminal.text import duration
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.jobs.hook.environment import forget, hand_over, lines
 from reconciler.jobs.hook.waiting import Waiting

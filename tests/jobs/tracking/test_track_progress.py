@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, RoundProgress, _once
+from reconciler.cli.commands.track import ALL_AGAIN_S, MOST_LINES, RoundProgress, _once
 from reconciler.core.errors import ExitCode
 from reconciler.failover.unlisted import Unlisted
 from reconciler.jobs.tracking.journals import JobReport

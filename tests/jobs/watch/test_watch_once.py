@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reconciler.cli.commands.prepare import watch
+from reconciler.cli.commands import watch
 from reconciler.cli.main import main
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.afterwards.audit import stored_until
+from reconciler.cli.commands.audit import stored_until
 from reconciler.cli.main import main
 from reconciler.config.addresses import SINK_COLUMNS
 from reconciler.config.file import Config, load_config
@@ -71,7 +71,7 @@ def test_invalid_arguments_are_reported_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "reconciler.cli.commands.afterwards.audit.own_session", lambda *args, **more: pytest.fail("Spark was started")
+        "reconciler.cli.commands.audit.own_session", lambda *args, **more: pytest.fail("Spark was started")
     )
     (tmp_path / "p.json").write_text(plan(1, "A", "B", row(THERE, 0, 7, 5)).to_text())
     assert main(["audit", "-c", str(configured(tmp_path, job)), str(tmp_path / "p.json"), *more]) == 2

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli import outputs
-from reconciler.cli.terminal.audit_report import report
+from reconciler.cli.commands.audit import AUDIT, report
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
@@ -248,7 +247,7 @@ def test_the_result_is_sealed_json_and_a_later_one_may_replace_it() -> None:
     text = result({"lost": 2}, uncompared=GAP).to_text()
     content = json.loads(text)
     assert text == json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
-    assert outputs.AUDIT.head.match(text.encode())
+    assert AUDIT.head.match(text.encode())
     assert content["sha256"] == digest(content)
     assert content["totals"]["lost"] == content["partitions"][0]["figures"]["lost"] == 2
     assert content["clusters"][0]["read"] == [{"stay": 0, "topic": "events", "partition": 0, "start": 0, "end": 25}]

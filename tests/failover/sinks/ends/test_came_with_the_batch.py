@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.failover.check import judged_code
+from reconciler.cli.commands.check import judged_code
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand

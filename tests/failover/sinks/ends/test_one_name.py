@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import context
-from reconciler.cli.commands.failover.check import judged_code, summary
+from reconciler.cli.commands.check import judged_code, summary
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson

@@ -14,8 +14,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachabl
 from reconciler.failover.sinks.guard import Taken
 from reconciler.failover.sinks.judging import open_sink
 from reconciler.plan.sinks import SinkOutcome
-from reconciler.preflight.results import Level, Trials
-from reconciler.preflight.stores import job_sinks
+from reconciler.preflight.stores import Level, Trials, job_sinks
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.iceberg_table import Iceberg
 from tests.failover.sinks.world import Query, query

@@ -15,16 +15,13 @@ from pathlib import Path
 
 from reconciler.cli import arguments
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
-from reconciler.cli.terminal.text import fold
+from reconciler.cli.terminal.output import Shown, fold, line, show, show_json, wants_colour, width
 from reconciler.config.file import Config, any_home, read_config
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.text import command
 from reconciler.failover import inputs
-from reconciler.preflight.check import connections
-from reconciler.preflight.local import on_this_machine
-from reconciler.preflight.results import Level, TrialResult, Trials, World
-from reconciler.preflight.stores import abilities
+from reconciler.preflight.check import connections, on_this_machine
+from reconciler.preflight.stores import Level, TrialResult, Trials, World, abilities
 from reconciler.preflight.words import Section, explained
 
 FORMAT = "reconciler.config-check/1"

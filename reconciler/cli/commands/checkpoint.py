@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reconciler.cli import arguments, context
-from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.commands.apply import trusted_plan
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import show, show_json, wrap
+from reconciler.cli.terminal.output import in_bytes, show, show_json, wrap
 from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
-from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition

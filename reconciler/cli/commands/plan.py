@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import arguments, context, outputs
+from reconciler.cli import arguments, context
 from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
@@ -20,13 +20,15 @@ from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.text import counted
 from reconciler.failover.check import Checked
 from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
-from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
+from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable, write_whole
 from reconciler.plan import signing
-from reconciler.plan.document import Plan
+from reconciler.plan.document import FORMAT, Plan
 
 if TYPE_CHECKING:
     from reconciler.plan.ed25519 import PrivateKey
 
+PLAN = FileKind.of_json("a plan", FORMAT)
+"""The only kind of file that a new plan replaces."""
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 HELP = Help(
     __doc__,
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_located(options)
     by_hand = arguments.decisions(options)
-    refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")
+    refuse_unwritable(options.output, replaces=PLAN, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start

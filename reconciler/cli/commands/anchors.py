@@ -7,6 +7,7 @@ stdin. Neither reads the destination's log.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reconciler import written
-from reconciler.cli import arguments, context, outputs, recorded_lines
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
@@ -30,15 +31,20 @@ from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import UnlistedTopics, no_rows
 from reconciler.failover.writing.rows import confirm, name_of, put
-from reconciler.fileio import making, refuse_unwritable, why, write_whole
+from reconciler.fileio import FileKind, making, refuse_unwritable, why, write_whole
+from reconciler.near import known_names
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
-from reconciler.state.anchor_lines import MOST_LINES, AnchorLine, dump_line, load_lines
+from reconciler.state import lines as state_lines
+from reconciler.state.anchor_lines import FORMAT, MOST_LINES, AnchorLine, dump_line, load_lines
+from reconciler.state.jobs import JobState
 from reconciler.state.lines import LONGEST_LINE, JobLines
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
 PARTIAL = ".partial"
 """Ends the name of an export that lacks rows."""
+ANCHORS = FileKind.of_json("an export of anchors", FORMAT)
+"""The only kind of file that an export replaces."""
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
     __doc__,
@@ -62,6 +68,9 @@ HELP = Help(
     files={"PATH.partial": "an export that lacks rows, which could not be read; PATH then stays as it was"},
     see_also=("docs/reference/formats.md", "docs/how-to/track-anchors.md"),
 )
+
+_Work = Sequence[tuple[JobState, JobLines]]
+"""The lines that the state store lacks, by job."""
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +97,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = inputs.with_topics(config, jobs, inputs.locations_of(config, jobs), lenient=True)
     jobs = config.chosen(*options.job)
     if options.direction == "export" and options.path not in (None, "-"):
-        refuse_unwritable(Path(options.path), replaces=outputs.ANCHORS)
+        refuse_unwritable(Path(options.path), replaces=ANCHORS)
     refuse_wrong(config, jobs)
     if options.direction == "export":
         return _export(config, jobs, options.path)
@@ -106,7 +115,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
     One job alone raises its store's error. If no store of several jobs can be read, a file keeps what it holds.
     """
-    recorded = recorded_lines.exported(config, jobs)
+    recorded = _recorded_lines(config, jobs)
     rows, failed = _rows(config, jobs)
     if failed and len(jobs) == 1:
         raise failed[jobs[0].name]
@@ -189,7 +198,7 @@ def _import(
         wanted[_job_of(config, jobs, line).name].append(line)
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or (len(jobs) == 1 and not recorded)]
-    lacks = recorded_lines.missing(config, jobs, recorded)
+    lacks = _missing(config, jobs, recorded)
     with ExitStack() as until_the_end:
         work, open_store = [], inputs.stores(config)
         for job in concerned:
@@ -197,8 +206,8 @@ def _import(
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
         names = [name_of(job, len(changes)) for job, _, changes in work if changes]
-        written.intend(*recorded_lines.names_of(lacks), *names)
-        total += recorded_lines.append(lacks)
+        written.intend(*_names_of(lacks), *names)
+        total += _append(lacks)
         for job, store, changes in work:  # every job is checked before the first is written
             if changes:
                 put(store, job, changes, "import", clock_ms(), any_written=total > 0)
@@ -225,7 +234,7 @@ def _read_lines(path: str | None) -> tuple[list[AnchorLine], dict[str, JobLines]
 
 def _parted(texts: Sequence[str]) -> tuple[list[AnchorLine], dict[str, JobLines]]:
     """Those of rows, and those of what is recorded. Raises ConfigError for the first that is neither."""
-    rows, recorded = recorded_lines.parted(texts)
+    rows, recorded = _split(texts)
     return list(load_lines(rows)), recorded
 
 
@@ -287,3 +296,61 @@ def _refuse_malformed(row: Row | None) -> None:
     if row is not None and row.malformed is not None:
         bad = row.malformed
         raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then run this again.")
+
+
+# ---------------------------------------------------------------- what the state store has
+
+
+def _recorded_lines(config: Config, jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """The lines of each job of which something is recorded, by its name. Raises what the state store raises."""
+    states = inputs.states_if_any(config, jobs)
+    found = {name: list(state_lines.dump(name, state_lines.newest(state))) for name, state in states.items()}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def _split(texts: Sequence[str]) -> tuple[list[str], dict[str, JobLines]]:
+    """The lines of rows, with blank ones for the others; and the others, by job. Raises as ``state.lines.load``."""
+    of_jobs = [_is_of_job(text) for text in texts]
+    rows = ["" if is_one else text for text, is_one in zip(texts, of_jobs, strict=True)]
+    return rows, state_lines.load(text if is_one else "" for text, is_one in zip(texts, of_jobs, strict=True))
+
+
+def _is_of_job(text: str) -> bool:
+    try:
+        return '"job"' in text and "job" in json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False  # the reader of rows says what is wrong
+
+
+def _missing(config: Config, jobs: Sequence[Job], lines: Mapping[str, JobLines]) -> _Work:
+    """What the state store lacks. Raises ConfigError for a job that was not chosen, Changed for a contradiction."""
+    if not lines:
+        return []
+    names = [job.name for job in jobs]
+    for name in lines:
+        if name not in names:
+            raise ConfigError(
+                f'A line is of job "{name}", which is not among the chosen jobs of the configuration.',
+                hint=f"These are: {known_names(name, names)}.",
+            )
+    inputs.open_state_store(config).close()  # raises if the configuration names none
+    states = inputs.states_if_any(config, [job for job in jobs if job.name in lines])
+    return [(states[name], state_lines.missing(states[name], each)) for name, each in lines.items()]
+
+
+def _names_of(work: _Work) -> list[str]:
+    """What is going to be written, for sentences."""
+    return [_name_of_lines(state, found) for state, found in work if found.count]
+
+
+def _append(work: _Work) -> int:
+    """Append what is missing; how many lines. Raises what the state store raises, Changed if it has changed since."""
+    for state, found in work:
+        if found.count:
+            with written.writing(_name_of_lines(state, found)):
+                state_lines.append(state, found, clock_ms())
+    return sum(found.count for _, found in work)
+
+
+def _name_of_lines(state: JobState, found: JobLines) -> str:
+    return f'{counted(found.count, "record")} of job "{state.job}"'

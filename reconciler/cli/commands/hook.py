@@ -22,9 +22,8 @@ from typing import NoReturn
 
 from reconciler import written
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
+from reconciler.cli.terminal.output import can_rewrite, is_read, show, show_text, wants_colour, width
 from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode

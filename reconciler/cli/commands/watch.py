@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal import unanswered
+from reconciler.cli.terminal import progress
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         process = Process(options, _limit(config, signals.wait), requested, signals.wait)
         with closing(process.watch()) as watch:
-            unanswered.silence()
+            progress.silence_waits()
             with closing(process.listen(config)):
                 watch.run()
     log.info("stopped")

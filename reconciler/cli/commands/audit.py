@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,22 +15,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import arguments, context, outputs
-from reconciler.cli.terminal.audit_report import report
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, show_json_text
+from reconciler.cli.terminal.output import Shown, line, say, show, show_json_text, stack, wrap
+from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secrets
 from reconciler.config.file import Config, Job
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.failover.writing.plan_checks import directed
-from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.ports import TopicPartition
+from reconciler.fileio import FileKind, refuse_unwritable, write_whole
 from reconciler.spark.session import own_session
 
 if TYPE_CHECKING:
     from reconciler.plan.document import Plan
     from reconciler.spark.audit import Columns
+    from reconciler.spark.audit.result import AuditResult, Example, PartitionResult
 
+AUDIT = FileKind("an audit's result", re.compile(rb'\{"clusters":\['))
+"""The only kind of file that a result replaces: canonical JSON, whose first key by name this is."""
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
 HELP = Help(
     __doc__,
@@ -52,6 +56,8 @@ HELP = Help(
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/audit.md", "docs/reference/formats.md"),
 )
+HEADS = ("partition", "records", "rows", "lost", "possibly", "doubled", "announced", "beyond", "of no record")
+_FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "unknown_rows")
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +102,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
     config = context.read_config(options)
     if options.json:  # an hour's computation must not be lost for it
-        refuse_unwritable(options.json, replaces=outputs.AUDIT, stdout="--format json prints the result.")
+        refuse_unwritable(options.json, replaces=AUDIT, stdout="--format json prints the result.")
     plans = [context.read_plan(path, applied=True) for path in options.plans]
     config = directed(config, min(plans, key=lambda plan: plan.created_at))
     job = _job(config, plans, options.job)
@@ -192,3 +198,56 @@ def _rows(options: argparse.Namespace, job: Job) -> tuple[str | None, Columns | 
     if not sinks and (given or options.option):
         raise ConfigError("--column and --option describe an output, and none is given.", hint="Add --output.")
     return next(iter(sinks), None), Columns.named(columns) if columns and sinks else None
+
+
+# ---------------------------------------------------------------- as text
+
+
+def report(result: AuditResult, *, columns: int | None = None, colour: bool | None = None) -> Shown:
+    """The table, then the figures, examples, what was compared and what was not."""
+    rows = [_cells(each, result) for each in result.partitions]
+    table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
+    parts = [table, line(""), wrap(f"{result.verdict}: {_sum(result)}", columns=columns)]
+    lists = {
+        "for example": [_example(each) for each in result.examples],
+        "compared": [_sides(result), *result.compared],
+        "not compared": [each.text for each in result.uncompared],
+        "to know": result.notes,
+    }
+    for head, sentences in lists.items():
+        if sentences:
+            lines = (f"  {sentence}" for sentence in sentences)
+            parts.append(wrap("", f"{head}:", *lines, indent="    ", columns=columns))
+    return stack(*parts)
+
+
+def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
+    bad = {"lost", "possibly_lost", "doubled_beyond", *(["unknown_rows"] if result.rows_must_match else [])}
+    figures = [count_cell(row.figures[name], "bad" if row.figures[name] and name in bad else None) for name in _FIGURES]
+    is_good = not row.not_compared and not any(row.figures[name] for name in bad)
+    rows = row.rows if result.output is not None else None
+    return [Cell(row.name, "good" if is_good else "bad"), count_cell(max(row.compared)), count_cell(rows), *figures]
+
+
+def _sum(result: AuditResult) -> str:
+    totals = result.totals
+    unread = f" ({totals['lost_unread']:,} of them read by no stay)" if totals["lost_unread"] else ""
+    possibly = f", {totals['possibly_lost']:,} possibly lost" if totals["possibly_lost"] else ""
+    doubled = f"{totals['doubled']:,} doubled ({totals['doubled_as_announced']:,} of them announced by the plans)"
+    return f"{totals['lost']:,} lost{unread}{possibly}, {doubled}, {totals['unknown_rows']:,} rows of no record."
+
+
+def _sides(result: AuditResult) -> str:
+    sides = [f"{each.compared:,} records of cluster {each.name}" for each in result.clusters]
+    if result.output is not None:
+        sides.append(f"{result.output.compared:,} rows of {result.output.name}")
+    return f"{', '.join(sides)}, over {len(result.stays)} stays."
+
+
+def _example(example: Example) -> str:
+    count = f", {example.count:,} times" if example.count > 1 else ""
+    id_hash = f", id {example.id_hash}" if example.id_hash else ""
+    places = [
+        f"{TopicPartition(at.topic, at.partition)} at {at.offset:,} of cluster {at.cluster_id}" for at in example.places
+    ]
+    return f"{example.kind.replace('_', ' ')}: {', '.join(places) or 'in no log'}{count}{id_hash}"

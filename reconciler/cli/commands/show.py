@@ -6,20 +6,23 @@ checksum finds accidents; only a signature shows who made a plan, and that it is
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from reconciler.cli import arguments, context, outputs
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_data, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.fileio import refuse_unwritable, write_whole
+from reconciler.fileio import FileKind, refuse_unwritable, write_whole
 from reconciler.plan import signing
 from reconciler.plan.document import Plan, StartPolicy, why_stopped
 from reconciler.plan.signing import Signer, TrustSettings
 
+PAGE = FileKind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
+"""The only kind of file that a page replaces."""
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
     __doc__,
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     to_stdout = str(options.html) == "-"
     if options.html and not to_stdout:
-        refuse_unwritable(options.html, replaces=outputs.PAGE)
+        refuse_unwritable(options.html, replaces=PAGE)
     config = context.config_if_named(options)
     plan, content = context.read_plan_file(options.plan)
     policy = plan.policy if config is None else config.policy.start

@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json_text, width, wrap
-from reconciler.cli.terminal.report import not_judged_text, plan_text
+from reconciler.cli.terminal.report import glossary, not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
 from reconciler.core.text import command
 from reconciler.failover.check import Checked

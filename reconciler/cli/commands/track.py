@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal import unanswered
+from reconciler.cli.terminal import progress
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, wrap
 from reconciler.cli.terminal.signals import StopSignals
@@ -201,7 +201,7 @@ def _once(tracker: Trackers) -> ExitCode:
 
 def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> None:
     outages = Outages(every_s, time.monotonic, log)
-    progress = RoundProgress(time.monotonic)
+    rounds = RoundProgress(time.monotonic)
     first = True
     while not signals.stopping:
         began = time.monotonic()
@@ -209,13 +209,13 @@ def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> N
         if signals.stopping:
             break
         if first:
-            unanswered.silence()
+            progress.silence_waits()
             lasting = [error for error in found.troubles.values() if not error.retryable]
             if lasting and not any(job.followed for job in found.jobs):
                 raise together(lasting)  # at the first round its operator is still there to read it
         first = False
         outages.tell(found.troubles)
-        for line in progress.lines(found):
+        for line in rounds.lines(found):
             log.info("%s", line)
         signals.wait(max(0.0, began + every_s - time.monotonic()))
     log.info("stopped")

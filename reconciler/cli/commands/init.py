@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.cli.commands.prepare.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
+from reconciler.cli.commands.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
@@ -46,8 +46,7 @@ from reconciler.preflight.client_properties import (
     read_properties,
     translated,
 )
-from reconciler.preflight.identity import propose
-from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, sample
+from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, propose, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"

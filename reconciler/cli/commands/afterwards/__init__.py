@@ -1,1 +1,0 @@
-"""The command for the time after a failover: audit."""

@@ -1,1 +1,0 @@
-"""Commands for a failover: check, plan, show, sign, apply, hook, checkpoint, rollback."""

@@ -1,1 +1,0 @@
-"""Commands to learn the product by: demo, completion."""
