@@ -18,25 +18,29 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from reconciler.config.identity import identity_from_settings, may_read_headers
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, NotCreated
-from reconciler.state.start import DIGEST_VARIABLE, START_VARIABLE
+from reconciler.jobs.tracking.recorder import StayRecorder, moved_words, positions_of, refuse_many
+from reconciler.jobs.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.places.checkpoint.reading import read_checkpoint
+from reconciler.spark.starting import AGAIN, complete, handed_over, logins, start_here
+from reconciler.spark.stay_checkpoint import checkpoint_at, transaction_id
+from reconciler.spark.tracking import SparkQuery, Tracking, another, unseen
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Phase
+from reconciler.state.opening import open_state
+from reconciler.state.start import Start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reconciler.spark.tracking import Tracking
-    from reconciler.state.jobs import JobState
-    from reconciler.state.start import Start
 
 log = logging.getLogger(__name__)
 
-CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"
-"""The clusters at which a job may start, separated by white space: they vouch for a file without a digest, so that no
-file alone says where the job sends its login."""
 FEW_PARTITIONS = 16
 """So many are read one after the other: one batch of each comes, and not a megabyte of batches to be decoded."""
 DECIDED = frozenset(
@@ -44,7 +48,6 @@ DECIDED = frozenset(
     | {"startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
 )
 """Options (lower case: Spark ignores case) that the start decides."""
-AGAIN = "Start the job by its hook, which finds where it lives now: reconciler hook"
 _tracked: dict[tuple[str, str], Tracking] = {}
 """By state store and job."""
 
@@ -68,13 +71,13 @@ def job(
     was moved, or this is another store. Raises Unreachable and Refused if the store cannot be read. With a
     configuration, raises what ends the hook: NeedsPerson for a job that must not start.
     """
-    from reconciler.state.jobs import JobState
-    from reconciler.state.opening import open_state
 
     env = os.environ if environ is None else environ
     if config is not None:
-        env = {**env, **_start_by(config, name, env, wait, plans)}
-    given = start if start is not None else _handed_over(env)
+        if name is None:
+            raise ConfigError("job() got a configuration, and no job.", hint=f'Name the job: job("{config}", "NAME")')
+        env = {**env, **start_here(config, name, env, wait_s=wait, plans=plans)}
+    given = start if start is not None else handed_over(env)
     store, client = logins(given, env)
     found = Job(given, JobState(open_state(store), given.job), client)
     found.require_here()
@@ -106,7 +109,6 @@ class Job:
         Restarts get the same one. Raises as ``stay_checkpoint.checkpoint_at``, and ConfigError for a job whose offsets
         are in its checkpoint.
         """
-        from reconciler.spark.stay_checkpoint import checkpoint_at
 
         if self.start.checkpoint is not None:
             raise ConfigError(
@@ -122,7 +124,6 @@ class Job:
         another one for a new checkpoint, whose batches begin at 0 again. Raises as ``checkpoint`` and
         ``checkpoint_at``.
         """
-        from reconciler.spark.stay_checkpoint import transaction_id
 
         return transaction_id(self.checkpoint if base is None else self.checkpoint_at(base), self.start)
 
@@ -131,8 +132,6 @@ class Job:
 
         Raises as ``require_here`` and ``complete``, and ConfigError for an option that the start decides.
         """
-        from reconciler.config.identity import identity_from_settings, may_read_headers
-        from reconciler.spark.completing import complete
 
         self.require_here()
         if decided := sorted(name for name in options or {} if name.lower() in DECIDED):
@@ -157,8 +156,6 @@ class Job:
         A query that cannot be recorded here goes on, and the log says why. Raises ConfigError for a second query of one
         job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
         """
-        from reconciler.jobs.tracking.recorder import refuse_many
-        from reconciler.spark.tracking import SparkQuery, Tracking, another
 
         here = (self.start.store_id, self.start.job)
         if here in _tracked and _tracked[here].is_running:
@@ -175,8 +172,6 @@ class Job:
 
     def require_here(self) -> None:
         """Raise Changed if the job was moved since its start, NeedsPerson if this is another state store."""
-        from reconciler.jobs.tracking.recorder import moved_words
-        from reconciler.state.locations import Phase
 
         start, name = self.start, self.start.job
         here = self.state.location() if self.state.store.id == start.store_id else None
@@ -190,11 +185,6 @@ class Job:
             raise Changed(f'The start of job "{name}" is an earlier one: {moved_words(here)}.', hint=AGAIN)
 
     def _recorder(self, running: Any) -> Any:
-        from reconciler.config.identity import identity_from_settings
-        from reconciler.jobs.tracking.recorder import StayRecorder
-        from reconciler.jobs.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
-        from reconciler.kafka.reader import KafkaLogReader
-        from reconciler.spark.tracking import unseen
 
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
@@ -229,72 +219,8 @@ class Job:
         )
 
 
-def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What a start leaves out, from the configuration that it names: the state store's address, with its login, and
-    librdkafka properties for the cluster. Raises ConfigError for a configuration with faults.
-    """
-    from reconciler.config.addresses import without_secrets
-    from reconciler.config.file import any_home, load_config
-
-    if start.config is None:
-        return start.store, {}
-    if not os.path.exists(start.config):
-        log.warning("The configuration %s is not on this machine: its logins are not used.", start.config)
-        return start.store, {}
-    config = load_config(Path(start.config), environ, any_home)
-    cluster = config.clusters.get(start.cluster)
-    client = {} if cluster is None else dict(cluster.client)
-    client.pop("bootstrap.servers", None)  # the start has them
-    is_same = config.state is not None and without_secrets(config.state) == start.store
-    return config.state if is_same and config.state else start.store, client
-
-
-def _start_by(
-    config: str | os.PathLike[str],
-    name: str | None,
-    env: Mapping[str, str],
-    wait: float,
-    plans: str | os.PathLike[str] | None,
-) -> dict[str, str]:
-    if name is None:
-        raise ConfigError("job() got a configuration, and no job.", hint=f'Name the job: job("{config}", "NAME")')
-    from reconciler.spark.unhooked import start_here  # a job that a hook started needs none of it
-
-    return start_here(config, name, env, wait_s=wait, plans=plans)
-
-
-def _handed_over(env: Mapping[str, str]) -> Start:
-    from reconciler.fileio import read_regular, why
-    from reconciler.state.start import digest_of, load
-
-    path, digest = env.get(START_VARIABLE, ""), env.get(DIGEST_VARIABLE, "")
-    clusters = env.get(CLUSTER_VARIABLE, "").split()
-    if not path or not (digest or clusters):
-        raise ConfigError(
-            f"{START_VARIABLE if not path else DIGEST_VARIABLE} is not set in this process's environment.",
-            hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine, "
-            f"ship the start's file to it, and set {START_VARIABLE} and {DIGEST_VARIABLE} there. Where nothing can run "
-            'a command before the job, let it do the hook\'s work: job("reconciler.toml", "NAME").',
-        )
-    try:
-        content = read_regular(Path(path))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{START_VARIABLE} names {path}, which cannot be read: {why(error)}.", hint=AGAIN) from error
-    if digest and digest_of(content) != digest:
-        raise Changed(f"The start {path} is not what the hook wrote: its SHA-256 is not {digest}.", hint=AGAIN)
-    found = load(content.decode(errors="replace"), path)
-    if clusters and found.bootstrap_servers not in clusters:
-        raise ConfigError(
-            f"The job would start at {found.bootstrap_servers}, and {CLUSTER_VARIABLE} names {', '.join(clusters)}.",
-            hint="Take the file of this cluster, or correct the variable: names must read as in the configuration.",
-        )
-    return found
-
-
 def _read(path: str) -> Any:
     """Where the query is, by partition; None where it has not written its checkpoint yet."""
-    from reconciler.jobs.tracking.recorder import positions_of
-    from reconciler.places.checkpoint.reading import read_checkpoint
 
     try:
         return positions_of(read_checkpoint(path))

@@ -54,8 +54,8 @@ from tests.hostile.fuzz import (
     words,
 )
 from tests.kafka.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text
-from tests.spark.batches.test_ranges_sinks import BEGUN
-from tests.spark.job.test_completing import AT_HOME
+from tests.spark.batches.test_batches_sinks import BEGUN
+from tests.spark.job.test_starting import AT_HOME
 
 CHANGED, USAGE, UNREACHABLE, PERSON = ExitCode.CHANGED, ExitCode.USAGE, ExitCode.UNREACHABLE, ExitCode.NEEDS_PERSON
 NUMBER, TEXT = (FieldError,), "surrogateescape"

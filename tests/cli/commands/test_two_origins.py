@@ -13,7 +13,7 @@ from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.jobs.tracking.recorder import Position, StayRecorder
 from reconciler.jobs.tracking.source import SourceLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.completing import without_later
+from reconciler.spark.starting import without_later
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start

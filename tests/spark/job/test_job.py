@@ -18,7 +18,8 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
-from reconciler.spark.started import Job, logins
+from reconciler.spark.started import Job
+from reconciler.spark.starting import logins
 from reconciler.spark.tracking import State, Tracking
 from reconciler.state import locations
 from reconciler.state.jobs import JobState

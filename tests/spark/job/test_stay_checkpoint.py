@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at, location, transaction_id
 from tests.failover.checkpoint.checkpoint_files import QUERY, Files
-from tests.spark.job.test_completing import AT_HOME
+from tests.spark.job.test_starting import AT_HOME
 
 MOVED = replace(AT_HOME, stay=3)
 

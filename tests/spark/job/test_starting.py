@@ -13,7 +13,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.completing import complete, complete_from
+from reconciler.spark.starting import complete, complete_from
 from reconciler.state.start import Start
 
 AT_HOME = Start(
