@@ -47,8 +47,7 @@ from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError, together
-from reconciler.core.policies import Behind, NoAnchor, StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import Behind, NoAnchor, StartAt, StartPlace
 from reconciler.fileio import why
 from reconciler.plan.document import StartPolicy
 

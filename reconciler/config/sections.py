@@ -15,7 +15,7 @@ from reconciler.config.settings import (
 )
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Faults, Table, Unknown
-from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
+from reconciler.core.question import TOPIC_NAME, TopicPolicy, TopicTemplate
 from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, TopicPartition
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.policies import NoAnchor, TopicTemplate
-from reconciler.core.question import StartAt
+from reconciler.core.question import NoAnchor, StartAt, TopicTemplate
 from reconciler.near import known_names
 from reconciler.plan.document import StartPolicy
 from reconciler.plan.signing import TrustSettings

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from reconciler.core.policies import TopicPolicy, TopicTemplate
+from reconciler.core.question import TopicPolicy, TopicTemplate
 
 
 class Stream(NamedTuple):

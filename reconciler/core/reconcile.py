@@ -1,6 +1,6 @@
-"""One partition's reconciliation, from its question to its finding.
+"""The search of one partition, from its question to its finding.
 
-Before most starts every anchor is at its own offset. What is for all others is imported where it is used.
+Most starts only verify that the anchor is at its own offset: the searches for other cases are imported when needed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 from reconciler.core.anchors import Anchor, Names, StoredOffset, real_topic_id
 from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher, without_no_time
-from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup
-from reconciler.core.question import Question
+from reconciler.core.question import CLOCKS_MS, KAFKA_BEGAN_MS, Question, StartPlace
 from reconciler.core.scan import count_records, last_before, record_at
 from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
@@ -58,7 +57,7 @@ def _reconcile(question: Question) -> Search[Finding]:
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
         why = "the topic has another id than the anchor's (recreated since, or two clusters report one cluster id); "
         return (yield from _search(question, stored.anchor, why))
-    from reconciler.core.unanchored.carried import contradiction
+    from reconciler.core.carried import contradiction
 
     found = yield from _search(question, stored.anchor)
     return (yield from contradiction(question, stored.anchor, found)) or found
@@ -66,7 +65,7 @@ def _reconcile(question: Question) -> Search[Finding]:
 
 def _search(question: Question, anchor: Anchor, why: str | None = None) -> Search[Finding]:
     """As ``search``; with a reason ``why`` the anchor is not at its own offset in this very log."""
-    from reconciler.core.anchored.search import search
+    from reconciler.core.search import search
 
     if why is None:
         return (yield from search(question, anchor))
@@ -120,10 +119,9 @@ def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[st
 
 
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
+    from reconciler.core.carried import find_by_carried
+    from reconciler.core.mirrored import find_by_mirror, not_beyond_own
     from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
-    from reconciler.core.unanchored.carried import find_by_carried
-    from reconciler.core.unanchored.mirrored import find_by_mirror, not_beyond_own
-    from reconciler.core.unanchored.row_age import judged_by_row_age
 
     evidence, nothing, carried = question.mirror, "", ""
     at_start = stored.is_bare_zero and (evidence is None or evidence.offset == 0)  # else the mirror put it there
@@ -250,7 +248,7 @@ def place_at_time(question: Question, timestamp_ms: int, when: str, found: Findi
 
 def _is_wrong(question: Question, start: int, answer: int, asked_ms: int) -> Search[bool]:
     """Whether the records in front of a time lookup's answer contradict it."""
-    from reconciler.core.front import read_front
+    from reconciler.core.timebound import read_front
 
     return (yield from read_front(start, answer, max(0, asked_ms), question.limits)).newer is not None
 
@@ -272,3 +270,34 @@ def _skips(question: Question, offset: int, found: Finding, start: int) -> Searc
         return None  # nothing but transaction markers, or offsets that compaction emptied
     surely = 0 if proven is None else max(0, count - (found.replay_at_most or 0))
     return Skips(surely, count + unread)
+
+
+def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
+    """The finding; ``unresolved`` where the record in front of its place is newer than the row.
+
+    A place found by a number alone has only processed records in front of it, so they existed when the number was
+    stored. A newer record contradicts that: the number is of another topic of the source's name, one that was recreated
+    since, or the pairs are of another mirror.
+
+    The finding stays as it is where other writers write among the mirrored records, or where the broker dates them.
+    """
+    stored, at = question.stored, finding.record_offset
+    written = stored.written_at_ms if stored is not None else None
+    if written is None or at is None or finding.resume_offset is None:
+        return finding
+    if question.mirror is not None and question.mirror.local_writers:
+        return finding
+    record = yield from record_at(at)
+    if record is None or record.timestamp_ms is None or record.append_time:
+        return finding
+    covered = max(written, stored.covers_until_ms or written) if stored is not None else written
+    if record.timestamp_ms <= covered + CLOCKS_MS + question.limits.max_disorder_ms:
+        return finding
+    if written < KAFKA_BEGAN_MS <= record.timestamp_ms:
+        return finding
+    late = (record.timestamp_ms - written) // 1000
+    detail = (
+        f"record {at:,}, in front of the place, was made {late:,} s after the number was stored, so the source's topic "
+        f"may have been recreated since ({finding.detail})"
+    )
+    return Finding(Verdict.UNRESOLVED, None, detail=detail)

@@ -33,7 +33,7 @@ class Scan:
     ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it; ``newer`` more
     of them are surely new and were only counted. ``position`` is where reading would continue, ``complete`` True if
     everything up to the end was read. ``before`` is the last record read before the bound, ``newer_in_front`` one there
-    that contradicts it (``front``). ``gap``: offsets were missing on the way. ``append_time``: the broker stamps
+    that contradicts it (``timebound``). ``gap``: offsets were missing on the way. ``append_time``: the broker stamps
     records on arrival. ``same_id`` is the first record with the anchor's id but other content or time, ``other_id`` the
     first with the anchor's content and time but another id. Of the ``read`` records, without those far in front of the
     bound, ``has_ids`` and ``has_times`` say whether any has the fields that identify the anchor.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.config.file import Config, Job
-from reconciler.core.policies import StartPlace
+from reconciler.core.question import StartPlace
 from reconciler.core.text import command, counted, some
 from reconciler.core.verdicts import Position, Skips, Verdict
 from reconciler.failover import positions

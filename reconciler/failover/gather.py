@@ -11,8 +11,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import NoAnchor
-from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
+from reconciler.core.question import Limits, NoAnchor, Question, StartAt, latest_possible_ms
 from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import JobRows, Selected, is_unread

@@ -17,11 +17,10 @@ from functools import partial
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Names, StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
-from reconciler.core.mirror_pairs import MirrorCheckpoint
+from reconciler.core.mirror_pairs import MirrorCheckpoint, evidence_for
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import reconcile
 from reconciler.core.text import counted, some
-from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked

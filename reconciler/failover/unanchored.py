@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.settings import Config
-from reconciler.core.policies import NoAnchor
+from reconciler.core.question import NoAnchor
 from reconciler.failover.gather import JobPartition, Key
 from reconciler.ports import LogReader
 
@@ -101,8 +101,7 @@ def _bare_offset(at: JobPartition) -> int | None:
 
 
 def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
-    from reconciler.core.mirror_pairs import MirrorEvidence
-    from reconciler.core.unanchored.pairs import evidence_for
+    from reconciler.core.mirror_pairs import MirrorEvidence, evidence_for
 
     pairs = known.of(at.source, at.destination)
     if at.numbered_here:

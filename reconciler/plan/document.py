@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.json_fields import FieldError, Fields, digest_without, json_value
-from reconciler.core.policies import Behind
+from reconciler.core.question import Behind
 from reconciler.core.text import counted
 from reconciler.core.verdicts import STOPS, Position, Skips, Verdict
 from reconciler.plan import text as plan_text

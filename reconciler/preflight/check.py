@@ -21,9 +21,9 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import settings_of
 from reconciler.core.anchors import Record, real_topic_id
+from reconciler.core.carried_numbers import reader_of
 from reconciler.core.errors import ConfigError, ExitCode, NotRead, ReconcilerError
 from reconciler.core.text import command, counted
-from reconciler.core.unanchored.spelling import reader_of
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.listener import ListenAddress, check_tls
 from reconciler.kafka.mirror.account import LOCATION

@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.kafka.mirror.topics import own_names
 from reconciler.preflight.client_properties import SERVERS, parsed, text_of
 

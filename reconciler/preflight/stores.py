@@ -11,7 +11,7 @@ from enum import Enum
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
 from reconciler.core.errors import ExitCode, NotCreated, ReconcilerError, Refused
-from reconciler.core.policies import NoAnchor
+from reconciler.core.question import NoAnchor
 from reconciler.core.text import counted, some
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.sinks.judging import open_sink

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconciler.config.settings import MEANINGS
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.core.text import is_hidden, some
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.places.parameters import is_undecided

@@ -10,7 +10,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import IdentitySettings, settings_of
 from reconciler.config.settings import MEANINGS
-from reconciler.core.policies import StartPlace
+from reconciler.core.question import StartPlace
 from reconciler.places.parameters import number_of
 from reconciler.places.registry import traits
 from reconciler.ports import Capabilities

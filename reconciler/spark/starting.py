@@ -19,8 +19,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import any_home, load_config
 from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import StartAt, StartPlace
 from reconciler.fileio import read_regular, why
 from reconciler.kafka.requests import topics_of
 from reconciler.near import MOST_NAMES, near_topics

@@ -18,8 +18,7 @@ from reconciler.core import json_fields
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT64_MIN, FieldError, Fields
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import StartAt, StartPlace
 from reconciler.core.text import partition_of
 from reconciler.plan.start_offsets import by_topic, spark_text
 from reconciler.ports import TopicPartition

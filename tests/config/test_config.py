@@ -11,8 +11,7 @@ import pytest
 from reconciler.config.file import SearchSettings, load_config, read_config
 from reconciler.core.anchors import IdOrder
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import Behind, NoAnchor, StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import Behind, NoAnchor, StartAt, StartPlace
 from reconciler.failover.whereabouts import where_living
 from reconciler.plan.document import StartPolicy
 from tests.config.configurations import FULL, LEAST, Load

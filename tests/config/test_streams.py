@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.config.streams import Naming, Stream
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 
 CLUSTERS = ("a", "b", "c")
 NAMINGS = [

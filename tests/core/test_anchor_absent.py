@@ -9,8 +9,7 @@ import pytest
 
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import Question, StartAt
+from reconciler.core.question import Question, StartAt, StartPlace
 from reconciler.core.timebound import remap
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition

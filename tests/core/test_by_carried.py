@@ -9,8 +9,8 @@ import pytest
 
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Identity, Record, StoredOffset, record_timestamp
+from reconciler.core.carried_numbers import reader_of
 from reconciler.core.mirror_pairs import MirrorEvidence
-from reconciler.core.unanchored.spelling import reader_of
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from tests.core.stories import BY_ID, Rec, anchor_of, ask, found, header_id, log_of

@@ -1,4 +1,4 @@
-"""Bare offsets by the mirror's own pairs, each line of the argument in ``core.unanchored`` on a log of letters.
+"""Bare offsets by the mirror's own pairs, each line of the argument in ``core.mirrored`` on a log of letters.
 
 The letter a is the source's offset 0, b is 1, and so on.
 """
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import Limits
-from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, ask, letters, log_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core import anchor_text
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.state.anchor_lines import FORMAT, AnchorLine, dump_line, load_lines
@@ -43,17 +43,17 @@ def stored_offsets(id_size: int) -> st.SearchStrategy[StoredOffset]:
 
 @given(stored_offsets(id_size=64))
 def test_metadata_reads_back_what_was_written(stored):
-    text = anchor_text.encode(stored)
-    found = anchor_text.decode(text)
+    text = anchor_fields.encode(stored)
+    found = anchor_fields.decode(text)
     assert (found.anchor, found.written_at_ms) == (stored.anchor, stored.written_at_ms)
     assert (found.reason is None) == (stored.anchor is not None)
-    assert len(text) <= anchor_text.MAX_BYTES
+    assert len(text) <= anchor_fields.MAX_BYTES
     assert text.isascii()
 
 
 @given(st.none() | st.text())
 def test_arbitrary_metadata_is_read_without_an_exception(text):
-    found = anchor_text.decode(text)
+    found = anchor_fields.decode(text)
     assert found.anchor is not None or found.reason
 
 
@@ -72,7 +72,7 @@ def test_metadata_of_the_right_shape_and_wrong_types_is_read_without_an_exceptio
         {"v": any_value, "a": fields},
         {"v": 1, "w": any_value},
     ):
-        found = anchor_text.decode(json.dumps(content))
+        found = anchor_fields.decode(json.dumps(content))
         assert found.anchor is not None or found.reason
 
 
@@ -105,21 +105,21 @@ def test_metadata_of_the_right_shape_and_wrong_types_is_read_without_an_exceptio
     ],
 )
 def test_metadata_without_an_anchor_gives_the_reason(text, reason):
-    found = anchor_text.decode(text)
+    found = anchor_fields.decode(text)
     assert found.anchor is None
     assert reason in found.reason
 
 
 def test_metadata_from_a_later_writer_may_have_more_keys():
-    found = anchor_text.decode('{"v":1,"w":5,"zz":[],"a":{"o":3,"q":{}}}')
-    assert found == anchor_text.Decoded(anchor=Anchor(offset=3), written_at_ms=5)
+    found = anchor_fields.decode('{"v":1,"w":5,"zz":[],"a":{"o":3,"q":{}}}')
+    assert found == anchor_fields.Decoded(anchor=Anchor(offset=3), written_at_ms=5)
 
 
 def test_an_id_too_long_gives_way_to_the_fingerprint():
     anchor = Anchor(offset=8, timestamp_ms=1, id=b"k" * 5000, fingerprint=fingerprint(b"k" * 5000, b""))
-    text = anchor_text.encode(StoredOffset(9, anchor))
-    found = anchor_text.decode(text).anchor
-    assert len(text) <= anchor_text.MAX_BYTES
+    text = anchor_fields.encode(StoredOffset(9, anchor))
+    found = anchor_fields.decode(text).anchor
+    assert len(text) <= anchor_fields.MAX_BYTES
     assert found.id is None
     assert found.fingerprint == anchor.fingerprint
     assert found.names_a_record
@@ -127,12 +127,12 @@ def test_an_id_too_long_gives_way_to_the_fingerprint():
 
 def test_an_impossible_cluster_id_is_refused_rather_than_cut():
     with pytest.raises(ConfigError, match="does not fit"):
-        anchor_text.encode(StoredOffset(9, Anchor(cluster_id="c" * 5000)))
+        anchor_fields.encode(StoredOffset(9, Anchor(cluster_id="c" * 5000)))
 
 
 def test_the_metadata_format_is_fixed():
     anchor = Anchor(8, 1700000000000, b"\x00id", "0" * 32, "cluster", "topic", Names.NEXT)
-    assert anchor_text.encode(StoredOffset(9, anchor, 1700000000001)) == (
+    assert anchor_fields.encode(StoredOffset(9, anchor, 1700000000001)) == (
         '{"v":1,"w":1700000000001,"a":{"o":8,"t":1700000000000,"i":"AGlk",'
         '"f":"00000000000000000000000000000000","c":"cluster","p":"topic","n":"next"}}'
     )

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.core.anchors import Identity
-from reconciler.core.front import NEAR, WHOLE
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import Limits, Question, StartAt
+from reconciler.core.question import Limits, Question, StartAt, StartPlace
 from reconciler.core.reconcile import place_at_time
+from reconciler.core.timebound import NEAR, WHOLE
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import (

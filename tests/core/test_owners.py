@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
-from reconciler.core.unanchored.owners import NEAR, SHORTLY_MS, confirmed, contradiction
-from reconciler.core.unanchored.pairs import SETTLED_MS
+from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
+from reconciler.core.syncs import NEAR, SHORTLY_MS, confirmed, contradiction
 from reconciler.kafka.memory import MemoryRecord
 
 EARLY, LATE = 1_000, 1_000 + 2 * SETTLED_MS

@@ -17,14 +17,14 @@ IN_CALL = sorted(
 )
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}
 LABELS = {
-    "anchored/search.py": ("F", "T", "W"),
-    "unanchored/mirrored.py": ("S", "U", "B", "C", "T", "O"),
+    "search.py": ("F", "T", "W"),
+    "mirrored.py": ("S", "U", "B", "C", "T", "O"),
 }
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name.endswith((".py", "/"))])
 def test_a_named_file_is_there(name: str) -> None:
-    places = (ROOT, ROOT / "reconciler", CORE, CORE / "anchored", CORE / "unanchored")
+    places = (ROOT, ROOT / "reconciler", CORE)
     assert any((place / name).exists() for place in places)
 
 

@@ -13,7 +13,7 @@ import pytest
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
 from reconciler.core.errors import NeedsPerson, NotCreated, Refused, Unreachable
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.failover.recorded import (
     Basis,
     JobPlace,

@@ -20,7 +20,7 @@ from reconciler.cli.commands import init
 from reconciler.cli.commands import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
 from reconciler.cli.terminal import progress
-from reconciler.core import anchor_text as anchor_json
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
@@ -54,7 +54,7 @@ __all__ = [
     "TopicPartition",
     "Verdict",
     "actions_of",
-    "anchor_json",
+    "anchor_fields",
     "break_reads",
     "cdap",
     "cloudera",

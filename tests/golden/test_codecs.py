@@ -40,7 +40,7 @@ def test_commit_metadata_of_a_kafka_group(goldens: Goldens) -> None:
     long = StoredOffset(42, Anchor(41, 7, b"x" * 2_000, fingerprint(None, b""), "cluster-a", "topic-a"), NOW_MS)
     rows = {**ROWS, "an id too long to fit": long}
     goldens.check(
-        "formats/stores/kafka-group.txt", lines({name: of.anchor_json.encode(row) for name, row in rows.items()})
+        "formats/stores/kafka-group.txt", lines({name: of.anchor_fields.encode(row) for name, row in rows.items()})
     )
 
 

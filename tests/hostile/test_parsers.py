@@ -16,7 +16,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.identity import UNITS_PER_MS, identity_from_spec
 from reconciler.config.ownership import refuse_unlisted
 from reconciler.config.secrets import holds_plain_secret, remember
-from reconciler.core import anchor_text
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict
@@ -172,7 +172,7 @@ def test_any_record_has_an_id_and_a_time_or_none(runs: int) -> None:
         assert found is not None
         assert found.id is None or isinstance(found.id, bytes)
         assert found.timestamp_ms is None or -(2**63) <= found.timestamp_ms < 2**63
-        kept = anchor_text.decode(anchor_text.encode(StoredOffset(1, found))).anchor
+        kept = anchor_fields.decode(anchor_fields.encode(StoredOffset(1, found))).anchor
         assert kept is not None
         assert kept == found or kept.id is None
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core import anchor_text
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import Malformed, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.places import range_manifests
@@ -125,7 +125,7 @@ def test_the_metadata_and_manifests_of_kafka_and_files(runs: int) -> None:
     @settings(max_examples=runs)
     @given(BYTES, JSON)
     def any_text(data: bytes, line: object) -> None:
-        anchor_text.decode(data.decode(errors="replace"))
+        anchor_fields.decode(data.decode(errors="replace"))
         _refused_or(range_manifests.load, data)
         header = range_manifests.dump("g", (), written_at_ms=None).splitlines()[0].decode()
         found = _refused_or(range_manifests.load, _whole(header, _json(line).decode()))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson
-from reconciler.core.policies import Behind
+from reconciler.core.question import Behind
 from reconciler.core.verdicts import STOPS, Finding, Position, Verdict
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
 from reconciler.plan.text import INDENTED

@@ -17,7 +17,7 @@ from reconciler.config.file import load_config
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.kafka.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
 from reconciler.places.memory import MemoryStore

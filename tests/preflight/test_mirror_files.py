@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.preflight.mirror_file import Flow, Naming, naming, read_flows
 
 TWO = """

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from reconciler.core.unanchored import between, carried, mirrored, owners, row_age
-from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
+from reconciler.core import carried, mirrored, reconcile, syncs
+from reconciler.core.mirror_pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
@@ -72,7 +72,7 @@ def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -
 
 def test_counting_copies_that_were_sent_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numbers are missing as many times as records came again, the distances of two syncs are equal."""
-    monkeypatch.setattr(between._News, "_is_new", lambda *_: True)
+    monkeypatch.setattr(syncs._News, "_is_new", lambda *_: True)
     assert finds(bare_small.judge_all, [[(5, 1, part, 40)] for part in range(40)], "skips:")
 
 
@@ -89,16 +89,16 @@ def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.Monk
 
 
 def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", list)
+    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_syncs", list)
     assert finds(some, blocks(550, 950, 50), "skips")
-    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", usable_syncs)
-    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
+    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_syncs", usable_syncs)
+    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
     assert finds(some, blocks(250, 1250, 50), "skips")
     assert usable_checkpoints([], []) == []
 
 
 def test_checkpoints_of_a_mirrormaker_before_3_5_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.core.unanchored.pairs.copied_checkpoints", lambda *_: set())
+    monkeypatch.setattr("reconciler.core.mirror_pairs.copied_checkpoints", lambda *_: set())
     assert finds(some, blocks(0, 1000, 50), "skips")
     monkeypatch.undo()
     monkeypatch.setattr(mirrored, "_without_too_far", lambda evidence: evidence)
@@ -189,7 +189,7 @@ def test_few_places_are_right_by_chance(two_ways: Tally) -> None:
 
 
 def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
+    monkeypatch.setattr(syncs, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
     assert finds(partial(try_seeds, name="both-ways"), blocks(900, 1100, 50), "skips", at_least=2)
 
 
@@ -218,7 +218,7 @@ def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.Monk
         yield from ()
         return finding
 
-    monkeypatch.setattr(row_age, "judged_by_row_age", believing)
+    monkeypatch.setattr(reconcile, "judged_by_row_age", believing)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 600, 50), "passes")
 
 

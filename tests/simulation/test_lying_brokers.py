@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from reconciler.core import front
-from reconciler.core.anchored import bounds
+from reconciler.core import bounds, timebound
 from tests.simulation.campaign import add_up, blocks, dealt, finds, try_seeds
 from tests.simulation.worlds import small
 from tests.simulation.worlds.exhaustive import Space
@@ -44,7 +43,7 @@ def test_no_answers_at_all_make_a_search_of_a_few_records_skip(records: int, job
 
 
 def test_believing_an_answer_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "contradicts", lambda *_: False)
+    monkeypatch.setattr(timebound, "contradicts", lambda *_: False)
     monkeypatch.setattr(bounds, "doubt_of", _never)
     monkeypatch.setattr(bounds.Bounds, "at", _near)
     assert finds(try_lying, blocks(0, 2_000, 50), "skips", at_least=20)

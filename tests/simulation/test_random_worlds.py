@@ -11,8 +11,7 @@ from functools import partial
 
 import pytest
 
-from reconciler.core import front, resent
-from reconciler.core.anchored import search
+from reconciler.core import resent, search, timebound
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Verdict
 from tests.simulation.campaign import add_up, blocks, finds, main, try_seeds
@@ -86,8 +85,8 @@ def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pyt
 def test_taking_a_record_that_its_producer_wrote_again_for_a_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an id that no two records share tells the two, and these worlds have none."""
     monkeypatch.setattr(Matcher, "tells_copies", True)
-    monkeypatch.setattr(front, "WHOLE", 0)  # else these small logs are read from their start
-    monkeypatch.setattr(front, "NEAR", 1)
+    monkeypatch.setattr(timebound, "WHOLE", 0)  # else these small logs are read from their start
+    monkeypatch.setattr(timebound, "NEAR", 1)
     seeds = blocks(0, 2000, 50)
     assert finds(partial(try_seeds, name="mirrored"), seeds, "skips")
     assert finds(partial(try_seeds, name="mirrored"), seeds, "replays", at_least=3)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from reconciler.core.anchored import search
+from reconciler.core import search
 from tests.simulation.campaign import add_up, dealt, finds, judge_many
 from tests.simulation.worlds import small
 from tests.simulation.worlds.exhaustive import KINDS, Space

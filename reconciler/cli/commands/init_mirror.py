@@ -13,7 +13,7 @@ from pathlib import Path
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import TopicPolicy, TopicTemplate
+from reconciler.core.question import TopicPolicy, TopicTemplate
 from reconciler.core.text import counted
 from reconciler.kafka.mirror.topics import Mirror, is_source, mirrors, named, with_common_suffix
 from reconciler.preflight.mirror_file import Flow, Naming, naming, read_flows

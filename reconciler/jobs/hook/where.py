@@ -15,7 +15,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.settings import cluster_table
 from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
-from reconciler.core.policies import StartPlace
+from reconciler.core.question import StartPlace
 from reconciler.core.text import command, some
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener

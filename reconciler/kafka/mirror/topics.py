@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.settings import MirrorSettings
-from reconciler.core.policies import TopicPolicy, TopicTemplate
+from reconciler.core.question import TopicPolicy, TopicTemplate
 
 _SEPARATOR = r"(?P<separator>[^A-Za-z0-9]+)"
 _CHECKPOINTS = re.compile(rf"(?P<alias>.+?){_SEPARATOR}checkpoints(?P=separator)internal")

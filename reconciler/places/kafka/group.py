@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.core import anchor_text
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused
 from reconciler.places import common
@@ -143,7 +143,7 @@ class KafkaGroupStore:
         conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
         good = [change for change in changes if change.key not in conflicts]
         new = {
-            change.key: Committed(change.new.offset, anchor_text.encode(common.stamped(change, now_ms)))
+            change.key: Committed(change.new.offset, anchor_fields.encode(common.stamped(change, now_ms)))
             for change in good
         }
         self._refuse_unknown_topics(group, new)
@@ -221,11 +221,11 @@ class KafkaGroupStore:
 
 def _content(rows: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, Anchor | None]]:
     """Without the time of writing: another process that commits the same plan at the same time writes the same."""
-    return {key: (row.offset, anchor_text.decode(row.metadata).anchor) for key, row in rows.items()}
+    return {key: (row.offset, anchor_fields.decode(row.metadata).anchor) for key, row in rows.items()}
 
 
 def _row(key: TopicPartition, committed: Committed) -> Row:
-    found = anchor_text.decode(committed.metadata)
+    found = anchor_fields.decode(committed.metadata)
     if found.reason is not None:
         _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
     stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)

@@ -16,7 +16,7 @@ from reconciler.cli.commands.init_mirror import find_mirror, naming_rule, read_m
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.preflight.survey import propose
 from reconciler.preflight.text import Proposed, ProposedJob, config_text

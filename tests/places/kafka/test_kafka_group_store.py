@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from reconciler.core import anchor_text
+from reconciler.core import anchor_fields
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.places.kafka import group as kafka_group
@@ -92,7 +92,7 @@ def test_a_plain_client_sees_offset_and_metadata(store, case, group, bootstrap):
     put(store, group, {case.key(): stored})
     offset, metadata = committed(bootstrap, group, case.key())
     assert offset == 42
-    assert metadata == anchor_text.encode(stored)
+    assert metadata == anchor_fields.encode(stored)
 
 
 def test_all_rows_of_a_group_are_found_in_whatever_topics_they_are(monkeypatch):

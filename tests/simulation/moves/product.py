@@ -16,7 +16,7 @@ from reconciler.config.streams import Naming
 from reconciler.config.streams import Stream as Topic
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, Refused, Unreachable
-from reconciler.core.policies import TopicPolicy
+from reconciler.core.question import TopicPolicy
 from reconciler.failover.recorded import Gathered, JobPlace, Recorded, judge, names_shared
 from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.memory import MemoryStore

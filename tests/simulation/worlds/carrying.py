@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
-from reconciler.core import resent, scan, timebound
-from reconciler.core.anchored import bounds, candidates, replay, search
+from reconciler.core import bounds, resent, scan, search, timebound
 from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
@@ -99,9 +98,7 @@ def answer(case: Case, world: World, meter: Meter | None = None) -> Finding:
 @contextmanager
 def reading_little() -> Iterator[None]:
     """Make searches read a few records at a time, so that a log of forty records takes bisection and many chunks."""
-    places = [
-        (module, name) for module in (scan, bounds, search, timebound, candidates, replay, resent) for name in SMALL
-    ]
+    places = [(module, name) for module in (scan, bounds, search, timebound, resent) for name in SMALL]
     before = [(module, name, getattr(module, name)) for module, name in places if hasattr(module, name)]
     for module, name, _ in before:
         setattr(module, name, SMALL[name])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import StartAt, StartPlace
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.spark.started import Job

@@ -9,8 +9,7 @@ import pytest
 from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.policies import StartPlace
-from reconciler.core.question import StartAt
+from reconciler.core.question import StartAt, StartPlace
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.starting import complete, complete_from

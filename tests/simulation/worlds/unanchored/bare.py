@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
+from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import CLOCKS_MS, Question
-from reconciler.core.unanchored.pairs import SETTLED_MS, evidence_for
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import broken_bounds, replayed, skipped
 from tests.simulation.trial import Meter, Trial

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from reconciler.core.anchors import Identity, IdOrder, Record, StoredOffset, record_timestamp
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync, evidence_for
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
-from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryPartition
 from tests.simulation.worlds.exhaustive import replied

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
-from reconciler.core.unanchored.owners import SHORTLY_MS
-from reconciler.core.unanchored.pairs import SETTLED_MS
+from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
+from reconciler.core.syncs import SHORTLY_MS
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial

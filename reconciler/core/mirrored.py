@@ -31,7 +31,7 @@ T   A sync that goes back to a smaller number, not behind S, is of a record that
 O   When a sync of a number was written, all records of smaller numbers were there. So a pair whose record is dated
     later, by more than the disorder, is of another topic of the source's name, and S may be a number of either.
 
-Syncs that may be another mirror's (``owners``) are left out.
+Syncs that may be another mirror's (``syncs``) are left out.
 
 What contradicts this is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
 different topics of one name, or others than the mirror wrote in between. Where other writers are possible, B is left
@@ -43,15 +43,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Names, Record, StoredOffset
 from reconciler.core.matching import Matcher
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, record_at, records_at
-from reconciler.core.unanchored.between import new_between
-from reconciler.core.unanchored.owners import own_syncs
+from reconciler.core.search import search
+from reconciler.core.syncs import new_between, own_syncs
 from reconciler.core.verdicts import Finding, Verdict
 
 

@@ -21,17 +21,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchored.candidates import bisect
-from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset
+from reconciler.core.bounds import bisect
+from reconciler.core.carried_numbers import reader_of, turns_before
 from reconciler.core.matching import Matcher, Processed
+from reconciler.core.mirror_pairs import MOST_TURNS
 from reconciler.core.probes import LogRange, Read, Search, as_chunk, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once, record_at
-from reconciler.core.unanchored.pairs import MOST_TURNS
-from reconciler.core.unanchored.spelling import reader_of
-from reconciler.core.unanchored.turns import turns_before
+from reconciler.core.search import search
 from reconciler.core.verdicts import Finding, Verdict
 
 

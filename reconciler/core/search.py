@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.core.anchored.bounds import (
+from reconciler.core.anchors import Anchor, Names, Record
+from reconciler.core.bounds import (
     Bounds,
     Case,
     all_are_ahead,
@@ -36,14 +37,12 @@ from reconciler.core.anchored.bounds import (
     better_bounds,
     check_safe,
     checked_scan,
+    find_candidate,
     first_bounds,
     impossible,
     tighten,
     without_time_bound,
 )
-from reconciler.core.anchored.candidates import find_candidate
-from reconciler.core.anchored.replay import Replay, count_replay
-from reconciler.core.anchors import Anchor, Names, Record
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import (
     Search,
@@ -51,7 +50,7 @@ from reconciler.core.probes import (
     ask_read,
 )
 from reconciler.core.question import Question
-from reconciler.core.resent import Around, Stepped, step_over
+from reconciler.core.resent import Around, Replay, Stepped, count_replay, step_over
 from reconciler.core.scan import (
     FIRST_READ,
     LARGEST_READ,
