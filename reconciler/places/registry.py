@@ -60,7 +60,7 @@ SCHEMES: Mapping[str, Scheme] = {
         by_job_with=frozenset({"newest_by", "written_by"}),
     ),
     "checkpoint": Scheme(
-        "reconciler.places.checkpoint.place",
+        "reconciler.places.checkpoint.show",
         "checkpoint:PATH",
         client="fsspec",
         extra="files",

@@ -25,7 +25,7 @@ from reconciler.core.carried_numbers import reader_of
 from reconciler.core.errors import ConfigError, ExitCode, NotRead, ReconcilerError
 from reconciler.core.text import command, counted
 from reconciler.failover.unanchored import own_topics
-from reconciler.jobs.watch.listener import ListenAddress, check_tls
+from reconciler.jobs.watch.metrics import ListenAddress, check_tls
 from reconciler.kafka.mirror.account import LOCATION
 from reconciler.kafka.mirror.reading import Wanted, read_pairs
 from reconciler.near import near_names, near_topics

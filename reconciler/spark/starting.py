@@ -28,7 +28,7 @@ from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.state.start import DIGEST_VARIABLE, START_VARIABLE, Start, digest_of, load
 
 if TYPE_CHECKING:
-    from reconciler.jobs.hook.waiting import Waiting
+    from reconciler.jobs.hook.starting import Waiting
     from reconciler.plan.document import Plan
 
 CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"

@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.json_fields import FieldError
 from reconciler.core.question import StartAt
 from reconciler.failover.sinks.files import LOG, FileSink
-from reconciler.jobs.watch.listener import ListenAddress
+from reconciler.jobs.watch.metrics import ListenAddress
 from reconciler.kafka.mirror import topics
 from reconciler.kafka.mirror.records import UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from reconciler.places import range_manifests

@@ -27,8 +27,8 @@ from reconciler.cli.terminal.output import can_rewrite, is_read, show, show_text
 from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.jobs.hook import environment as hook_environment
 from reconciler.jobs.hook import figures as hook_figures
+from reconciler.jobs.hook import kept
 from reconciler.jobs.hook.figures import HookRun
 from reconciler.jobs.hook.starting import Request, begin, refuse_wait
 from reconciler.plan.document import Plan, StartPolicy
@@ -114,10 +114,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         config = context.read_config(options)
         job = context.one_job(config, options.job)
     except BaseException:
-        hook_environment.forget(options.env_file)
+        kept.forget(options.env_file)
         raise
     with hook_figures.record_run(config.metrics, job) as figures:
-        hook_environment.forget(options.env_file)
+        kept.forget(options.env_file)
         refuse_wait("--wait", options.wait)
         program = _program(options.command)
         request = Request(
@@ -125,9 +125,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
         variables = _begin(config, job, request, figures, options)
         written.check()
-        hook_environment.hand_over(options.env_file, variables)
+        kept.hand_over(options.env_file, variables)
     if program is None:
-        show_text(hook_environment.lines(variables))
+        show_text(kept.lines(variables))
         if options.env_file is None and not is_read(sys.stdout):
             hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
             raise ConfigError(
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     try:
         _become(program, options.command, variables)
     except OSError as error:
-        hook_environment.forget(options.env_file)
+        kept.forget(options.env_file)
         hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
 

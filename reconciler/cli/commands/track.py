@@ -26,10 +26,9 @@ from reconciler.failover import inputs
 from reconciler.failover.unlisted import offsets_of
 from reconciler.failover.whereabouts import where_living
 from reconciler.jobs.outages import Outages
-from reconciler.jobs.tracking.asked import SourceSide
 from reconciler.jobs.tracking.beside import WAITS_S
 from reconciler.jobs.tracking.journals import JobReport, Located, not_moved
-from reconciler.jobs.tracking.track import Round, Tracker
+from reconciler.jobs.tracking.track import Round, SourceSide, Tracker
 from reconciler.state.jobs import JobState
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"

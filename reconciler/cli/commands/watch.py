@@ -29,8 +29,7 @@ from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.outside import Outside, groups_of, log_of
 from reconciler.jobs.watch.checker import Checkers, JobChecker
 from reconciler.jobs.watch.figures import Watched
-from reconciler.jobs.watch.listener import ListenAddress, MetricsListener, check_tls
-from reconciler.jobs.watch.metrics import Figures
+from reconciler.jobs.watch.metrics import Figures, ListenAddress, MetricsListener, check_tls
 from reconciler.jobs.watch.schedule import Requested, Setup, Watch
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.state.locations import Location

@@ -17,7 +17,7 @@ from reconciler.cli.terminal.output import can_rewrite, duration, in_bytes, rewr
 from reconciler.waits import Waited
 
 if TYPE_CHECKING:
-    from reconciler.jobs.hook.waiting import Waiting
+    from reconciler.jobs.hook.starting import Waiting
     from reconciler.places.checkpoint.copying import Copied
 
 FIRST_PAUSE_S = 5.0

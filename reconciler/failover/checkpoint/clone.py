@@ -40,9 +40,8 @@ from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
 from reconciler.places.checkpoint.copying import Copied, OnCopied, copy_tree
-from reconciler.places.checkpoint.files import Listed, Tree, changed
+from reconciler.places.checkpoint.files import Listed, Tree, changed, is_own, older_state, repeated_state, side_files
 from reconciler.places.checkpoint.log import rewritten
-from reconciler.places.checkpoint.needed import is_own, older_state, repeated_state, side_files
 from reconciler.places.checkpoint.reading import MANIFEST, anchors_field, read_checkpoint
 from reconciler.places.checkpoint.restart import END, NEXT, Checkpoint, LateLog, without_id
 from reconciler.places.registry import traits

@@ -1,4 +1,9 @@
-"""One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment."""
+"""One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment.
+
+The hook makes a plan and applies it without a person in between. Where ``[trust]`` requires signatures, it signs its
+plans with ``signing_key``: the signature says that this machine may decide, not that a person has looked. Without such
+a key it starts only jobs whose offsets are right, and leaves the other plans to a person.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +26,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.fileio import write_whole
-from reconciler.jobs.hook import checkpoint, kept, trust
+from reconciler.jobs.hook import checkpoint, kept
 from reconciler.jobs.hook.kept import KeptFiles
 from reconciler.jobs.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
 from reconciler.plan.document import JobPlan, Plan, why_stopped
@@ -33,7 +37,9 @@ from reconciler.state.locations import Location, Phase, Stamp, first
 
 if TYPE_CHECKING:
     from reconciler.failover.writing.apply import JobChanges
+    from reconciler.plan.document import Plan
     from reconciler.plan.ed25519 import PrivateKey
+    from reconciler.plan.signing import TrustSettings
 
 SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
 
@@ -72,7 +78,7 @@ class Start:
         stamp: Stamp,
     ) -> Start:
         """``job`` is the configuration's. Raises ConfigError for a key or a folder of plans that cannot be used."""
-        key, folder = trust.ready(place.config.trust), kept.folder(plans)
+        key, folder = _signing_key(place.config.trust), kept.folder(plans)
         return cls(place, state, folder, key, checkpoint.of(job, place.job), config_file, stamp)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
@@ -84,7 +90,7 @@ class Start:
         files = kept.files(self.folder, self.job.name, outside.now_ms())
         plan = checked.shown(self.config.policy.start)
         write_whole(files.plan, plan.texts())
-        trust.signed(files.plan, plan, self.key)
+        self._sign(plan, files.plan)
         stopped = any(why_stopped(row, self.config.policy.start) for row in checked.deciding)
         by_sink = plan.job().stopped_by
         if stopped or by_sink or checked.to_write:
@@ -103,7 +109,7 @@ class Start:
             location, path = self._move(checked, plan, files, outside)
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
-            if checked.to_reanchor and not trust.waits_for_person(self.config.trust, self.key):
+            if checked.to_reanchor and not self._waits_for_person:
                 location = self._reanchor(plan, files, outside)
         assert location is not None, "only a first start has none, and that is not checked"
         start = self._start(location, offsets, {key.topic for key in offsets})
@@ -225,9 +231,31 @@ class Start:
         return names if start.checkpoint is None else names | {starts.CHECKPOINT_VARIABLE: start.checkpoint}
 
     def _require_signature(self, plan: Plan, path: Path) -> None:
-        """Raises as ``trust.require_signature`` does."""
-        by_person = partial(trust.by_person, path, self.config_file)
-        trust.require_signature(self.config.trust, plan, path, self.key, by_person)
+        """Raise NeedsPerson where a person must sign the plan, and Changed if the signature does not fit."""
+        if self._waits_for_person:
+            sign = command("reconciler", "sign", path, "--key", "FILE")
+            write = command("reconciler", "apply", path, "-c", self.config_file)
+            raise NeedsPerson(
+                "The offsets need correcting, and a plan must be signed by a person first: do not start.",
+                hint=f"Look at it: {sign}; then {write}, and start again.",
+            )
+        if self.key is not None:
+            from reconciler.plan import signing  # most starts have nothing to sign
+
+            content = plan.to_text().encode()  # the file may have changed since
+            signing.check(path, content, plan.sha256, self.config.trust)
+
+    @property
+    def _waits_for_person(self) -> bool:
+        """True if a person must sign the plan before anything is written."""
+        return self.config.trust.require_signature and self.key is None
+
+    def _sign(self, plan: Plan, path: Path) -> None:
+        """Sign the plan, if there is a key: a job whose keys are named takes no other plan."""
+        if self.key is not None:
+            from reconciler.plan import signing
+
+            signing.sign(path, plan.to_text().encode(), plan.sha256, self.key)
 
     def _reanchor(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
         """Give rows that are right the destination's anchors; the location afterwards, since that begins a stay.
@@ -270,6 +298,19 @@ class Start:
             log.info("%s left as stored, with the destination's anchors now. To undo: %s", offsets, undo)
         else:
             log.info("%s corrected; %s. To undo: %s", offsets, outcome(plan), undo)
+
+
+def _signing_key(trust: TrustSettings) -> PrivateKey | None:
+    """The key with which the hook signs its plans; None if there is none.
+
+    It is read before every start, so that a key that cannot be used is found on an ordinary day. Raises ConfigError for
+    such a key.
+    """
+    if trust.signing_key is None:
+        return None
+    from reconciler.plan import signing
+
+    return signing.own_key(trust)
 
 
 def _absolute(store: str) -> str:

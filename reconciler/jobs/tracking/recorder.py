@@ -28,8 +28,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.text import command, some
-from reconciler.jobs.tracking.lookback import LookbackResult
-from reconciler.jobs.tracking.source import Place, SourceLog
+from reconciler.jobs.tracking.source import LookbackResult, Place, SourceLog
 from reconciler.places.checkpoint.log import by_partition
 from reconciler.places.checkpoint.restart import Checkpoint
 from reconciler.ports import ClusterInfo, TopicPartition

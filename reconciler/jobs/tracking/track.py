@@ -14,24 +14,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import (
-    Changed,
-    OutcomeUnknown,
-    ReconcilerError,
-    Unreachable,
-    as_sentence,
-    together,
-)
+from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Unreachable, as_sentence, together
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.unlisted import Unlisted, find_unlisted, no_rows
-from reconciler.jobs.tracking.asked import Asked, SourceSide
-from reconciler.jobs.tracking.journals import JobReport, StayJournal, read_ends, why_not
-from reconciler.ports import OffsetStore, Row, TopicPartition
+from reconciler.jobs.tracking.beside import WAITS_S
+from reconciler.jobs.tracking.journals import JobReport, Located, StayJournal, read_ends, why_not
+from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
+from reconciler.retry import insist
 
 log = logging.getLogger(__name__)
 
@@ -193,3 +188,69 @@ def _lowest_of_each(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
         if other is None or row.malformed or (not other.malformed and row.stored.offset < other.stored.offset):
             found[row.key] = row
     return found
+
+
+T = TypeVar("T")
+END_OF_WAITING_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """The world outside of tracking: the log of the cluster where the jobs live, their stores there, the clocks.
+
+    ``located``: where each job lives, and its journal, by its name. ``monotonic`` gives seconds, ``now_ms`` epoch ms.
+    Once ``stopping`` returns True nothing is waited for any more. ``waits_s``: as ``beside.WAITS_S``.
+    """
+
+    reader: LogReader
+    open_store: StoreOpener
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    located: Mapping[str, Located]
+    stopping: Callable[[], bool] = lambda: False
+    waits_s: float = WAITS_S
+
+
+class Asked:
+    """The open stores of one tracker. ``gives_up_at``: the monotonic time (seconds) until which calls are repeated."""
+
+    def __init__(self, side: SourceSide) -> None:
+        self._side = side
+        self._open: dict[str, OffsetStore] = {}
+        self.gives_up_at = math.inf
+
+    def store(self, place: str, job: Job) -> OffsetStore:
+        """The job's store, which ``place`` names."""
+        if place not in self._open:
+            self._open[place] = self._side.open_store(job.store)
+        return self._open[place]
+
+    def drop(self, place: str) -> None:
+        """Close a store: the next call opens a new connection."""
+        store = self._open.pop(place, None)
+        if store is not None:
+            store.close()
+
+    def close(self) -> None:
+        for name in list(self._open):
+            self.drop(name)
+
+    def ask(self, place: str, call: Callable[[], T]) -> T:
+        """Repeat a call that only reads, over a new connection each time, until the deadline."""
+
+        def once() -> T:
+            try:
+                return call()
+            except (Unreachable, OutcomeUnknown):
+                self.drop(place)
+                raise
+
+        return insist(once, left_s=lambda: self.gives_up_at - self.clock())
+
+    def repeat(self, call: Callable[[], T]) -> T:
+        """As ``ask``, of the cluster, which has its connections itself."""
+        return insist(call, left_s=lambda: self.gives_up_at - self.clock())
+
+    def clock(self) -> float:
+        """The time for deadlines: beyond all of them once the caller wants to stop."""
+        return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)

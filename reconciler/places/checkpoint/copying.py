@@ -30,8 +30,7 @@ from uuid import uuid4
 
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.fileio import sync, sync_names
-from reconciler.places.checkpoint.files import AT_ONCE, Listed, Tree, changed
-from reconciler.places.checkpoint.needed import is_own
+from reconciler.places.checkpoint.files import AT_ONCE, Listed, Tree, changed, is_own
 from reconciler.places.checkpoint.reading import BARRIER
 from reconciler.places.folder import one_line
 

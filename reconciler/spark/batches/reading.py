@@ -21,7 +21,7 @@ from reconciler.core import json_fields
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
 from reconciler.core.text import some
-from reconciler.jobs.tracking.lookback import last_in
+from reconciler.jobs.tracking.source import last_in
 from reconciler.kafka.engine import EngineSettings, Inquiry, run
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.batches.planning import LogEdges, OffsetRange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.places.checkpoint.needed import older_state, repeated_state
+from reconciler.places.checkpoint.files import older_state, repeated_state
 
 STORE = "state/0/1"
 ONE, TWO = "0a7e29c4-60d8-4f7b-9a3f-0a4b5f3f3c11", "b1b5cf9e-8a3e-4a52-9b5f-5f5a7e6f2d22"

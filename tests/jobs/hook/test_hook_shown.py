@@ -13,8 +13,8 @@ import pytest
 from reconciler.cli.terminal.output import duration
 from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.jobs.hook.environment import forget, hand_over, lines
-from reconciler.jobs.hook.waiting import Waiting
+from reconciler.jobs.hook.kept import forget, hand_over, lines
+from reconciler.jobs.hook.starting import Waiting
 from reconciler.ports import TopicPartition
 
 START = Waiting(3, 12, 0.0, 14_400.0, 250_000, TopicPartition("a.events", 3))

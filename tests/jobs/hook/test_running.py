@@ -8,8 +8,7 @@ import pytest
 
 from reconciler.config.file import Cluster, Config, Job, load_config
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.jobs.hook.running import LONGEST_SESSION_S, refuse_running
-from reconciler.jobs.hook.where import Side, place_of
+from reconciler.jobs.hook.where import LONGEST_SESSION_S, Side, place_of, refuse_running
 from reconciler.state.locations import Location, Phase
 from tests.in_memory import Memory
 

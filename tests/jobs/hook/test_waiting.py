@@ -13,7 +13,7 @@ from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.jobs.hook.waiting import LONGEST_PAUSE_S, Waiting, check_or_wait
+from reconciler.jobs.hook.starting import LONGEST_PAUSE_S, Waiting, check_or_wait
 from reconciler.ports import TopicPartition
 from tests.in_memory import NOW, Memory, found, stored
 

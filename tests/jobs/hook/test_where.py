@@ -12,7 +12,7 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.jobs.hook.where import Place, Side, held_by, offsets_as_stored, place_of, refuse_known
-from reconciler.places.checkpoint.place import open_address as open_checkpoint
+from reconciler.places.checkpoint.show import open_address as open_checkpoint
 from reconciler.places.registry import open_store
 from reconciler.state import locations
 from reconciler.state.locations import Location, Stamp

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.outside import Outside
-from reconciler.jobs.tracking.asked import SourceSide
 from reconciler.jobs.tracking.journals import JobReport, Located
-from reconciler.jobs.tracking.track import Round, Tracker
+from reconciler.jobs.tracking.track import Round, SourceSide, Tracker
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
-from reconciler.jobs.watch import listener
-from reconciler.jobs.watch.listener import ListenAddress, MetricsListener, check_tls
+from reconciler.jobs.watch import metrics
+from reconciler.jobs.watch.metrics import ListenAddress, MetricsListener, check_tls
 
 HOME = ListenAddress("127.0.0.1", 0)
 PLAIN = WatchSettings()
@@ -202,7 +202,7 @@ def test_silent_clients_keep_no_scrape_away_and_are_cut_off(
         assert status(here, trusting(settings) if is_tls else None) == 200
         for connection in crowd:
             connection.close()
-        monkeypatch.setattr(listener._Visit, "timeout", 0.2)
+        monkeypatch.setattr(metrics._Visit, "timeout", 0.2)
         with dangling(here) as connection, suppress(ConnectionResetError):
             assert connection.recv(1_000) == b""
     # A server that waited for the rest would have waited for the test's own 60 s, which raises.

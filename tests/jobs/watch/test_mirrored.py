@@ -13,7 +13,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.failover.check import check
-from reconciler.jobs.watch import mirrored
+from reconciler.jobs.watch import checker as mirrored
 from reconciler.jobs.watch.checker import JobChecker
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures
 from reconciler.kafka.memory import MemoryLog

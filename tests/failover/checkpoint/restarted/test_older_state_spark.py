@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.places.checkpoint.files import Tree
-from reconciler.places.checkpoint.needed import older_state, repeated_state
+from reconciler.places.checkpoint.files import Tree, older_state, repeated_state
 from tests import ROOT
 from tests.spark.sessions import local_session
 
