@@ -17,9 +17,9 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.batches.offsets import AnchorTarget, GroupOffsets
+from reconciler.spark.batches.offsets import GroupOffsets
 from reconciler.spark.batches.planning import OffsetRange
-from reconciler.spark.batches.reading import ClusterAccess, last_records
+from reconciler.spark.batches.reading import last_records
 from tests.places.bare_memory import BareStore
 
 GROUP = "g"
@@ -78,8 +78,8 @@ class Stay:
 
     def _keep_rows(self, store: OffsetStore, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """A partition without a record in the batch keeps its row, and so does one whose row has the batch already."""
-        nowhere, identity = ClusterAccess.at("nowhere:1"), identity_from_spec(**self.identity)
-        own = GroupOffsets(store, AnchorTarget(GROUP, nowhere, identity, store, now_ms=self.now_ms))
+        identity = identity_from_spec(**self.identity)
+        own = GroupOffsets(store, GROUP, identity, now_ms=self.now_ms)
         ranges = [OffsetRange(self.topic, n, starts[n], end) for n, end in ends.items() if end > starts[n]]
         lasts, cluster, rows = last_records(ranges, self.log, timeout_s=30), self.log.describe([self.topic]), own.read()
         ahead = {at: each for at, each in lasts.items() if not self._has(rows.get(at), each.offset + 1)}

@@ -36,7 +36,7 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ("reconciler.spark.batches", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
         {"kafka_client": None, "timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
-        | {"store": None, "options": None, "min_partitions": None},
+        | {"store": None, "options": None, "job": None},
     ),
     ("reconciler.spark.audit", "audit"): (
         ("spark", "plans", "destination"),

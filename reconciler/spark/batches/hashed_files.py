@@ -45,7 +45,7 @@ from reconciler.core.json_fields import FieldError
 from reconciler.core.text import some
 from reconciler.places.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.batches.offsets import GroupOffsets, RangeBatch, RangeSink, as_they_are, require_atomic
+from reconciler.spark.batches.offsets import GroupOffsets, RangeBatch, RangeSink, require_atomic, rewrite
 from reconciler.spark.batches.planning import LogEdges, OffsetRange, name_of
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class HashNamedFiles(RangeSink):
 
     def _undo(self, begun: Begun, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row]) -> None:
         """Remove the batch's folder. First its rows are written as they are: no other run can save it any more."""
-        offsets.save(as_they_are(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
+        offsets.save(rewrite(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
         log.warning("the batch %s of %s, which was under way, is undone", begun.name, self._path)
         self._directory.remove(_folder(begun.name))
         self._forget()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.clock import clock_ms
@@ -17,7 +17,7 @@ from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, Refused
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.batches.planning import LogEdges, OffsetRange, named
-from reconciler.spark.batches.reading import ClusterAccess, last_records
+from reconciler.spark.batches.reading import last_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,39 +25,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class AnchorTarget:
-    """One group's anchors: the cluster whose records they name, the store that keeps them, how they name a record.
-
-    ``store`` is an address or an opened store; None where a sink keeps the offsets itself. ``now_ms``
-    gives epoch ms.
-    """
-
-    group: str
-    cluster: ClusterAccess
-    identity: Identity
-    store: str | OffsetStore | None
-    now_ms: Callable[[], int] = clock_ms
-
-
 class GroupOffsets:
-    """One group's rows in a store, which is created if it does not exist.
+    """One group's rows in a store, which is created if it does not exist. ``now_ms`` gives epoch ms."""
 
-    The target says whose rows they are and how they name records. ``store`` is the opened one: the target's, or a
-    sink's own.
-    """
-
-    def __init__(self, store: OffsetStore, target: AnchorTarget) -> None:
+    def __init__(
+        self, store: OffsetStore, group: str, identity: Identity, *, now_ms: Callable[[], int] = clock_ms
+    ) -> None:
         self.store = store
-        self.group = target.group
-        self._identity = target.identity
-        self._now_ms = target.now_ms
+        self.group = group
+        self._identity = identity
+        self._now_ms = now_ms
         self._ready = False
 
     def read(self) -> dict[TopicPartition, Row]:
         """All rows of the group. Raises ConfigError for a store that cannot hold them, and the store's own errors."""
         if not self._ready:
-            require_room_for_anchors(self.store, "so a batch's offsets would not survive a failover")
+            able = self.store.capabilities
+            if not (able.writable and able.keeps_anchors):
+                raise ConfigError(
+                    f"The store {self.store.address} cannot {'hold anchors' if able.writable else 'be written'}, so a "
+                    "batch's offsets would not survive a failover.",
+                    hint="Use another store, for example sqlite:///offsets.db.",
+                )
             self.store.create()
             self.store.check_writable(self.group)
             self._ready = True
@@ -82,27 +71,18 @@ class GroupOffsets:
             found.append(Change(at, rows[at].version if at in rows else None, new))
         return found
 
-    def dated(self, changes: Sequence[Change]) -> list[Change]:
-        """The changes as written now. The batch took its time; a hand-over meanwhile is older than they are."""
-        now_ms = self._now_ms()
-        return [replace(each, new=replace(each.new, written_at_ms=now_ms)) for each in changes]
-
-    def save_beginnings(self, begin: Mapping[TopicPartition, int | None], edges: LogEdges, reader: LogReader) -> None:
-        """Create rows for partitions that begin: at an offset, anchored at the record before it, or unread (None)."""
+    def save_beginnings(self, begin: Mapping[TopicPartition, int], edges: LogEdges, reader: LogReader) -> None:
+        """Create the rows of a first start, each anchored at the record before its offset."""
         before = [
             OffsetRange(at.topic, at.partition, edges.starts[at], offset)
             for at, offset in begin.items()
-            if offset is not None and offset > edges.starts[at]
+            if offset > edges.starts[at]
         ]
-        lasts = last_records(before, reader)
-        found = []
-        for at, offset in begin.items():
-            if offset is None:
-                new = StoredOffset(-1, None, self._now_ms())
-            else:
-                new = StoredOffset(offset, self._anchor(at, lasts.get(at), edges.cluster), self._now_ms())
-            found.append(Change(at, None, new))
-        self.save(found, "first start")
+        lasts, now_ms = last_records(before, reader), self._now_ms()
+        new = {
+            at: StoredOffset(each, self._anchor(at, lasts.get(at), edges.cluster), now_ms) for at, each in begin.items()
+        }
+        self.save([Change(at, None, stored) for at, stored in new.items()], "first start")
 
     def _anchor(self, at: TopicPartition, last: Record | None, cluster: ClusterInfo) -> Anchor:
         """The anchor of a record; without one it says only whose numbering the offset is in."""
@@ -112,7 +92,7 @@ class GroupOffsets:
         return self._identity.anchor_of(last, cluster_id=cluster.cluster_id, topic_id=topic_id)
 
 
-def as_they_are(rows: Iterable[Row]) -> list[Change]:
+def rewrite(rows: Iterable[Row]) -> list[Change]:
     """Changes that write the rows again as they are: a run that read them before can save nothing over them then."""
     return [Change(row.key, row.version, row.stored, undated=row.stored.written_at_ms is None) for row in rows]
 
@@ -127,17 +107,6 @@ def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: Off
         f"another run of the job has saved its own.{nothing}",
         hint="Run one job per group. Started again, this one continues after the other's batch.",
     )
-
-
-def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
-    """Raise ConfigError unless the store can be written and keeps anchors. ``consequence`` ends the first sentence."""
-    able = store.capabilities
-    if not (able.writable and able.keeps_anchors):
-        lack = "hold anchors" if able.writable else "be written"
-        raise ConfigError(
-            f"The store {store.address} cannot {lack}, {consequence}.",
-            hint="Use another store, for example sqlite:///offsets.db.",
-        )
 
 
 def require_atomic(store: OffsetStore, consequence: str) -> None:

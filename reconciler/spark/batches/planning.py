@@ -4,8 +4,7 @@ Rules, each a test:
 
 - P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
 - P2  Records are skipped only where the policy says so, and the plan lists them so that they can be reported.
-- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from. Nor
-      are this cluster's own, if the job has gone on at another one since: they are behind.
+- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from.
 - P4  A cap on a run is shared so that no partition gets more than another that wants as much; a share that one does not
       need goes to the others. The remainder rotates by the sum of the offsets, so that a partition waits for at most as
       many runs as there are partitions, also if every run is a process of its own.
@@ -69,15 +68,14 @@ class Caps:
 class Policy:
     """Decisions that the stored offsets alone do not settle. ``stop`` raises NeedsPerson.
 
-    - ``first``: the group has no offset of these topics at all.
-    - ``new``: a partition has no stored offset, and others have one.
+    - ``first``: the group has no offset of these topics at all. (A partition that is added later is read from its
+      beginning.)
     - ``fewer``: the topic no longer has a stored partition. ``leave``: continue without it; its row stays.
     - ``overtaken``: retention has removed records after the stored offset. ``earliest``: continue at the first that is
       left; the lost ones are logged as a warning and listed in the plan.
     """
 
     first: Literal["earliest", "latest", "stop"] = "earliest"
-    new: Literal["earliest", "latest", "stop"] = "earliest"
     fewer: Literal["stop", "leave"] = "stop"
     overtaken: Literal["stop", "earliest"] = "stop"
 
@@ -109,13 +107,13 @@ class LogEdges:
 class RangePlan:
     """The next batch.
 
-    ``begin`` lists partitions whose row must be created before anything is read, so that the next start does not take
-    them for new: at an offset (they start at the latest), or None (at the earliest, when new ones would not).
-    ``lost``: records that retention removed unread. ``left``: stored partitions that no longer exist.
+    ``begin``: offsets of a first start at the latest. Their rows must be created before anything is read, so that the
+    next start does not take the partitions for new. ``lost``: records that retention removed unread. ``left``: stored
+    partitions that no longer exist.
     """
 
     ranges: tuple[OffsetRange, ...] = ()
-    begin: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    begin: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: tuple[OffsetRange, ...] = ()
     left: tuple[TopicPartition, ...] = ()
 
@@ -146,7 +144,6 @@ def plan(
     left = _fewer(own, partitions, policy)
     stored = {at: row.stored for at, row in own.items() if at not in left}
     _refuse_foreign(stored, log)
-    _refuse_gone_on_elsewhere(rows, own, log, group)
     begin = _begin(stored, partitions, log, policy)
     from_, lost = _starts(stored, partitions, begin, log, policy, empty or {})
     waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
@@ -194,7 +191,7 @@ def _refuse_not_handed_over(
 ) -> None:
     """A first start on a cluster that the group was never handed over to would read everything again."""
     elsewhere = sorted(
-        {at.topic for at, row in rows.items() if at not in own and not _numbered_here(row.stored, log, at)}
+        {at.topic for at, row in rows.items() if at not in own and not is_numbered_here(row.stored, log, at)}
     )
     if elsewhere and not own:
         raise NeedsPerson(
@@ -204,44 +201,8 @@ def _refuse_not_handed_over(
         )
 
 
-def _refuse_gone_on_elsewhere(
-    rows: Mapping[TopicPartition, Row], own: Mapping[TopicPartition, Row], log: LogEdges, group: str
-) -> None:
-    """Refuse to read on here if the group has newer rows of a mirror of the job's topics, or of what they mirror.
-
-    A hand-over back here would have written all of the job's rows later. Rows without a time of writing say nothing.
-    """
-    topics = {at.topic for at in own}
-    newest = max((row.stored.written_at_ms or 0 for row in own.values()), default=0)
-    gone = {
-        at.topic for at in mirrors_elsewhere(rows, topics, log) if newest < (rows[at].stored.written_at_ms or newest)
-    }
-    if gone and newest:
-        raise NeedsPerson(
-            f"Group {group} has offsets of {some(sorted(gone))} that are numbers of another cluster and newer than all "
-            f"those of {some(sorted(topics))}: the job went on there and was not handed back, so it would read again "
-            "what it has read there.",
-            hint=f"{CORRECT_THEM} If those offsets are another job's, give each job a group of its own.",
-        )
-
-
-def mirrors_elsewhere(rows: Mapping[TopicPartition, Row], topics: Iterable[str], log: LogEdges) -> list[TopicPartition]:
-    """The group's rows of these topics' mirrors, or of what they mirror, that are numbers of another cluster."""
-    names = tuple(topics)
-    return [
-        at
-        for at, row in rows.items()
-        if not _numbered_here(row.stored, log, at) and any(_is_mirror(at.topic, topic) for topic in names)
-    ]
-
-
-def _is_mirror(one: str, other: str) -> bool:
-    """True if one of the topics has the name of the other's mirror, as MirrorMaker gives it by default."""
-    return one.endswith(f".{other}") or other.endswith(f".{one}")
-
-
 def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges) -> None:
-    foreign = [at for at, each in stored.items() if not _numbered_here(each, log, at)]
+    foreign = [at for at, each in stored.items() if not is_numbered_here(each, log, at)]
     if not foreign:
         return
     recreated = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
@@ -258,7 +219,7 @@ def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges
     )
 
 
-def _numbered_here(stored: StoredOffset, log: LogEdges, at: TopicPartition) -> bool:
+def is_numbered_here(stored: StoredOffset, log: LogEdges, at: TopicPartition) -> bool:
     """False if the offset's anchor shows that it is not a number of this topic on this cluster."""
     if stored.is_sentinel or stored.anchor is None or stored.anchor.cluster_id is None:
         return True
@@ -290,27 +251,23 @@ def _begin(
     partitions: Sequence[TopicPartition],
     log: LogEdges,
     policy: Policy,
-) -> dict[TopicPartition, int | None]:
-    unknown = [at for at in partitions if at not in stored]
-    chosen = policy.new if stored else policy.first
-    if unknown and chosen == "stop":
-        without = f"There is no stored offset for {named(unknown)}"
+) -> dict[TopicPartition, int]:
+    """Where partitions of a first start begin, if not at their first record."""
+    if stored or policy.first == "earliest":
+        return {}
+    if policy.first == "stop":
         raise NeedsPerson(
-            f"{without}, though others of the group have one: the topic has new partitions."
-            if stored
-            else f"{without}: the group starts for the first time, or this is not the store it used before.",
-            hint="Check the group and the store, then say where to start with "
-            + ('Policy(new="earliest").' if stored else 'Policy(first="earliest").'),
+            f"There is no stored offset for {named(partitions)}: the group starts for the first time, or this is not "
+            "the store it used before.",
+            hint='Check the group and the store, then say where to start with Policy(first="earliest").',
         )
-    if chosen == "latest":
-        return {at: log.ends[at] for at in unknown}
-    return {} if policy.new == "earliest" else dict.fromkeys(unknown)
+    return {at: log.ends[at] for at in partitions}
 
 
 def _starts(
     stored: Mapping[TopicPartition, StoredOffset],
     partitions: Sequence[TopicPartition],
-    begin: Mapping[TopicPartition, int | None],
+    begin: Mapping[TopicPartition, int],
     log: LogEdges,
     policy: Policy,
     empty: EmptyStretches,
@@ -324,8 +281,7 @@ def _starts(
     for at in partitions:
         each = stored.get(at)
         if each is None or each.is_sentinel:
-            first = begin.get(at)
-            found[at] = past_empty(at, log.starts[at] if first is None else first)
+            found[at] = past_empty(at, begin.get(at, log.starts[at]))
             continue
         unread = past_empty(at, each.offset)  # what retention removed before it was not the job's to read
         found[at] = past_empty(at, max(unread, log.starts[at]))

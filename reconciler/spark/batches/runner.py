@@ -35,7 +35,7 @@ from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.batches import reading
-from reconciler.spark.batches.offsets import AnchorTarget, GroupOffsets, RangeBatch, RangeSink, as_they_are
+from reconciler.spark.batches.offsets import GroupOffsets, RangeBatch, RangeSink, rewrite
 from reconciler.spark.batches.planning import (
     BY_DEFAULT,
     NO_CAPS,
@@ -44,8 +44,8 @@ from reconciler.spark.batches.planning import (
     OffsetRange,
     Policy,
     RangePlan,
+    is_numbered_here,
     lost_sentence,
-    mirrors_elsewhere,
     name_of,
     plan,
 )
@@ -53,6 +53,8 @@ from reconciler.spark.batches.reading import ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from reconciler.spark.started import Job
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +104,11 @@ class RangeBatches:
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster, with which the last record of
-    each range is read. ``timestamp``, ``id``, ``unit`` and ``frame`` are texts as in ``[jobs.identity]``. With
-    ``min_partitions`` Spark splits ranges over more tasks. Spark reads a batch once for each action: a function that
-    runs several should cache the frame.
+    each range is read. ``timestamp``, ``id``, ``unit`` and ``frame`` are texts as in ``[jobs.identity]``. Spark
+    reads a batch once for each action: a function that runs several should cache the frame.
+
+    ``job`` is what the hook handed over (``reconciler.spark.job()``). With it, no batch begins and none is saved once
+    the job was moved since its start.
 
     Raises ConfigError for settings that contradict each other.
     """
@@ -125,7 +129,7 @@ class RangeBatches:
         id: str = "none",
         unit: str = "ms",
         frame: str = "none",
-        min_partitions: int | None = None,
+        job: Job | None = None,
         now_ms: Callable[[], int] = clock_ms,
     ) -> None:
         if type(spark).__module__.startswith("pyspark.sql.connect"):
@@ -137,26 +141,20 @@ class RangeBatches:
             raise ConfigError("topics must be a list, and is one text.", hint=f"Write topics=[{topics!r}].")
         identity = identity_from_spec(timestamp, id, unit=unit, frame=frame)
         options = dict(options or {})
-        if min_partitions is not None:
-            options["minPartitions"] = str(min_partitions)
         if any(spec.startswith("header:") for spec in (timestamp, id)):
             options.setdefault("includeHeaders", "true")
         reading.check_options(options)
         self._spark = spark
         self._topics = tuple(topics)
-        self._target = AnchorTarget(
-            group=group,
-            cluster=ClusterAccess.at(bootstrap_servers, kafka_client, options),
-            identity=identity,
-            store=store,
-            now_ms=now_ms,
-        )
+        self._cluster = ClusterAccess.at(bootstrap_servers, kafka_client, options)
+        self._group, self._identity, self._store, self._now_ms = group, identity, store, now_ms
+        self._job = job
         self._committed_only = reading.reads_committed(options)
         self._caps, self._policy = caps, policy
         self._opened: dict[RangeSink | None, GroupOffsets] = {}
         self._reader: LogReader | None = None
-        self._is_alone = False
-        """Whether this process has shut out runs of the group at the other cluster of a failover."""
+        self._has_taken_over = False
+        """Whether runs of the group at another cluster can save nothing any more."""
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
         """``planning.EmptyStretches`` that this process has found."""
 
@@ -199,7 +197,7 @@ class RangeBatches:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        if isinstance(self._target.store, str):
+        if isinstance(self._store, str):
             for offsets in self._opened.values():
                 offsets.store.close()
         self._opened.clear()
@@ -208,6 +206,8 @@ class RangeBatches:
 
     def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
         """The next batch, after the rows that it needs have been saved; None if there is nothing to read."""
+        if self._job is not None:
+            self._job.require_here()
         rows = offsets.read()  # once: a batch that is repeated because of these rows must be saved over them
         edges = reading.look(self._log(), self._topics)
         again = None if sink is None else sink.unfinished(self._spark, offsets, rows, edges)
@@ -221,13 +221,12 @@ class RangeBatches:
         ranges = again or planned.ranges
         if not ranges:
             return None
-        if sink is not None and not self._is_alone:
-            # A run at the other cluster that has read these rows can save nothing over them any more.
-            offsets.save(
-                as_they_are(rows[at] for at in mirrors_elsewhere(rows, self._topics, edges)), "went on elsewhere"
-            )
-            self._is_alone = True
-        return RangeBatch(ranges, name_of(ranges, edges.cluster), self._target.group, edges.cluster, rows, planned.lost)
+        if sink is not None and not self._has_taken_over:
+            # A run at another cluster that has read these rows can save nothing over them any more.
+            elsewhere = [row for at, row in rows.items() if not is_numbered_here(row.stored, edges, at)]
+            offsets.save(rewrite(elsewhere), "went on elsewhere")
+            self._has_taken_over = True
+        return RangeBatch(ranges, name_of(ranges, edges.cluster), self._group, edges.cluster, rows, planned.lost)
 
     def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
         """The plan; what it leaves out is logged."""
@@ -235,7 +234,7 @@ class RangeBatches:
             rows,
             edges,
             self._topics,
-            group=self._target.group,
+            group=self._group,
             caps=self._caps,
             policy=self._policy,
             empty=self._empty,
@@ -249,14 +248,16 @@ class RangeBatches:
     def _finish(
         self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, ends: Mapping[TopicPartition, Record]
     ) -> None:
-        cluster, sink = self._target.cluster, semantics.sink
+        cluster, sink = self._cluster, semantics.sink
         frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
         changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
-            offsets.save(offsets.dated(changes), f"batch {batch.name}")
+            offsets.save(changes, f"batch {batch.name}")
 
         def check() -> None:
+            if self._job is not None:
+                self._job.require_here()
             reading.check_topics(batch.cluster, self._log())
 
         if sink is not None:
@@ -265,7 +266,7 @@ class RangeBatches:
             _require_frame(results)
             sink.stage(results, batch)
             check()
-            sink.commit(batch, offsets.dated(changes), save)
+            sink.commit(batch, changes, save)
         elif semantics.name == "at-most-once":
             check()
             save()
@@ -290,14 +291,14 @@ class RangeBatches:
 
     def _offsets(self, sink: RangeSink | None) -> GroupOffsets:
         if sink not in self._opened:
-            offsets = GroupOffsets(self._open(sink), self._target)
+            offsets = GroupOffsets(self._open(sink), self._group, self._identity, now_ms=self._now_ms)
             if sink is not None:
                 sink.check(offsets.store)  # a second run asks again if it refuses
             self._opened[sink] = offsets
         return self._opened[sink]
 
     def _open(self, sink: RangeSink | None) -> OffsetStore:
-        own, store = sink.store if sink is not None else None, self._target.store
+        own, store = sink.store if sink is not None else None, self._store
         if own is not None and store is not None:
             raise ConfigError(
                 "The sink keeps the offsets with its results, but the job names another store for them.",
@@ -311,12 +312,11 @@ class RangeBatches:
             return store
         from reconciler.places.registry import open_store
 
-        return open_store(store, kafka_client=self._target.cluster.client)
+        return open_store(store, kafka_client=self._cluster.client)
 
     def _log(self) -> LogReader:
         if self._reader is None:
-            cluster = self._target.cluster
-            self._reader = cluster.reader(committed_only=self._committed_only, deadline_s=DEADLINE_S)
+            self._reader = self._cluster.reader(committed_only=self._committed_only, deadline_s=DEADLINE_S)
         return self._reader
 
 

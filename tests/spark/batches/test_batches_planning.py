@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -75,12 +74,10 @@ def test_a_first_start_reads_everything_by_default():
         planned(log, policy=Policy(first="stop"))
 
 
-def test_a_new_partition_is_read_from_its_start_by_default():
+def test_a_new_partition_is_read_from_its_start():
     log = a_log((0, 30), (2, 20))
     assert spans(planned(log, a_row(30))) == [(1, 2, 20)]
-    assert planned(log, a_row(30), policy=Policy(new="latest")).begin == {TopicPartition("events", 1): 20}
-    with pytest.raises(NeedsPerson, match="events-1"):
-        planned(log, a_row(30), policy=Policy(new="stop"))
+    assert spans(planned(log, a_row(30), policy=Policy(first="latest"))) == [(1, 2, 20)], "the group is not new"
 
 
 def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
@@ -119,47 +116,6 @@ def test_a_recreated_topic_is_noticed_by_its_id():
 def test_a_group_that_was_not_handed_over_does_not_start_from_the_beginning():
     with pytest.raises(NeedsPerson, match="not handed over"):
         plan(dict([a_row(10, cluster=THERE)]), a_log((0, 30), topic="a.events"), ["a.events"], group="clicks")
-
-
-# ---------------------------------------------------------------- rows of two clusters in one group
-
-
-def written(row: tuple[TopicPartition, Row], at_ms: int | None) -> tuple[TopicPartition, Row]:
-    return row[0], replace(row[1], stored=replace(row[1].stored, written_at_ms=at_ms))
-
-
-MIRRORED = "a.events"
-
-
-@pytest.mark.parametrize(("topic", "other"), [("events", MIRRORED), (MIRRORED, "events")])
-def test_a_job_that_went_on_at_another_cluster_does_not_read_on_here_uncorrected(topic: str, other: str):
-    here, log = written(a_row(100, topic=topic), 1), a_log((0, 700), topic=topic)
-    there = written(a_row(900, 7, cluster=THERE, topic=other, topic_id="id-2"), 999)
-    with pytest.raises(
-        NeedsPerson, match=rf"{other} that are numbers of another cluster and newer .*went on"
-    ) as caught:
-        plan(dict([here, there]), log, [topic], group="clicks")
-    assert "reconciler hook" in str(caught.value.hint)
-    assert "a group of its own" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(
-    ("mine", "other"),
-    [
-        (1_000, written(a_row(900, cluster=THERE, topic=MIRRORED), 999)),
-        (1, written(a_row(900, cluster=THERE, topic="audit"), 999)),
-        (None, written(a_row(900, cluster=THERE, topic=MIRRORED), 999)),
-        (1, written(a_row(900, cluster=THERE, topic=MIRRORED), None)),
-        (1, written(a_row(900, topic=MIRRORED, topic_id="id-2"), 999)),
-    ],
-    ids=["an older mirror's", "another job's", "mine have no time", "it has no time", "this cluster's"],
-)
-def test_a_job_goes_on_beside_rows_that_do_not_show_a_hand_over(mine: int | None, other: tuple[TopicPartition, Row]):
-    log = a_log((0, 30), (0, 5))
-    topics = {**log.cluster.topics, MIRRORED: TopicInfo(MIRRORED, "id-2", (0,))}
-    rows = written(a_row(10), mine), written(a_row(2, 1), None if mine is None else mine - 1), other
-    found = planned(replace(log, cluster=replace(log.cluster, topics=topics)), *rows)
-    assert spans(found) == [(0, 10, 30), (1, 2, 5)]
 
 
 # ---------------------------------------------------------------- caps

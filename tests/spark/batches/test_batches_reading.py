@@ -123,3 +123,20 @@ def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(
 def recreate(log: MemoryLog) -> None:
     log.delete("events")
     log.create("events", 1, "another-id")
+
+
+def test_no_batch_begins_and_none_is_saved_once_the_job_was_moved(job: Any, monkeypatch: pytest.MonkeyPatch):
+    def moved() -> None:
+        raise Changed("it lives on b by now")
+
+    log, done = a_log(), []
+    offsets: Any = SimpleNamespace(changes=lambda *_: [], save=lambda _, reason: done.append("saved"))
+    monkeypatch.setattr(reading, "read", lambda *_: None)
+    batches = job(log, job=SimpleNamespace(require_here=moved))
+    work = at_least_once(lambda frame, ranges: done.append("worked"))
+    with pytest.raises(Changed, match="lives on b"):
+        batches.run_once(work)
+    assert done == []
+    with pytest.raises(Changed, match="lives on b"):
+        batches._finish(work, offsets, a_batch(log), {})
+    assert done == ["worked"]

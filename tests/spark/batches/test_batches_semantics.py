@@ -49,7 +49,9 @@ def test_without_faults_every_semantics_handles_each_record_once(
         "upsert": (exactly_once(id_results, into=PostgresUpsert(database, "kept", key=["id"])), address),
     }
     for group, (semantics, store) in ways.items():
-        job = a_job(spark, kafka, topic_name, group=group, store=store, caps=Caps(per_run=40), min_partitions=4)
+        job = a_job(
+            spark, kafka, topic_name, group=group, store=store, caps=Caps(per_run=40), options={"minPartitions": "4"}
+        )
         assert job.run(semantics) == 2
         assert job.run(semantics) == 0, "nothing is left"
         job.close()
