@@ -10,11 +10,7 @@ import json
 import struct
 from typing import Any
 
-from reconciler.core.anchors import Anchor, fingerprint
-from reconciler.state.journal import OUTSIDE, StreamPartition, opening
-from reconciler.state.stored import Known
-from tests.starting import state_of
-from tests.world import BASE, BEGIN, SOURCE_ID, World
+from tests.world import BASE, BEGIN, World
 
 FIRST, LAST = 20, 120
 DONE = {0: 60, 1: 75}
@@ -60,20 +56,6 @@ def config(world: World, table: str, *, identity_policy: bool = False, extra: st
         policy = "" if "[policy]\n" in extra else "[policy]\n"
         extra = (extra + policy).replace("[policy]\n", '[policy]\npython = ["flowlet_hooks"]\n')
     return world.config(table, extra=topics + extra, to="b")
-
-
-def track(world: World, file: Any) -> None:
-    """What ``track`` would have recorded while the source was alive."""
-    numbers = {StreamPartition(world.topic, "a", n): Known(STORED[n], anchor(n)) for n in PARTITIONS}
-    assert state_of(file, "clicks", "a").append_journal(1, 1, opening(numbers, OUTSIDE, event_ms(0)))
-
-
-def anchor(partition: int) -> Anchor:
-    """The last processed record, as recorded at the source."""
-    number = DONE[partition]
-    value = json.dumps({"id": number, "ts": event_ms(number)}).encode()
-    digest = fingerprint(b"key %d" % number, value)
-    return Anchor(BASE + number, event_ms(number) + 3, None, digest, SOURCE_ID, "the-source-topic")
 
 
 def rows_of(table: Any) -> dict[bytes, dict[bytes, bytes]]:

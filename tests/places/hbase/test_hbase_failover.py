@@ -22,13 +22,10 @@ from tests.places.hbase.jobs import (
     fails_over,
     job,
     longs,
-    rows_of,
-    track,
 )
 from tests.world import World
 
 pytestmark = pytest.mark.system
-BATCH_MS = event_ms(200)
 
 
 class Table:
@@ -51,34 +48,6 @@ def table(hbase, happy) -> Callable[..., Table]:
 
 
 # ---------------------------------------------------------------- byte for byte
-
-
-def batch(offsets: dict[int, int]) -> dict[bytes, bytes]:
-    return {b"offsets:%d" % partition: b"%d" % offset for partition, offset in offsets.items()}
-
-
-@pytest.mark.parametrize("identity", [False, True], ids=["default", "identity"])
-def test_clouderas_rows_are_corrected_by_a_later_row(world: World, table, identity: bool) -> None:
-    made = table(offsets={"time_to_live": 2_592_000})
-    older, latest = (f"{world.topic}:{world.group}:{time}".encode() for time in (BATCH_MS - 60_000, BATCH_MS))
-    made.plain.put(older, batch({0: 5_010, 1: 5_011}))
-    made.plain.put(latest, batch(STORED))
-    made.plain.put(f"{world.topic}:{world.group}0:{BATCH_MS + 1}".encode(), batch({0: 1, 1: 1}))
-    there = world.topic if identity else world.mirrored
-    deliver(world, there)
-    file = config(world, job(world, made.address("cloudera")), identity_policy=identity)
-    track(world, file)
-    before = rows_of(made.plain)
-    ends(world.run("check", "-c", file), 3)
-    world.plan(file)
-    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
-    new = {key: cells for key, cells in rows_of(made.plain).items() if key not in before}
-    ((key, cells),) = new.items()
-    assert key.startswith(f"{there}:{world.group}:".encode())
-    assert int(key[-13:]) > BATCH_MS
-    assert cells == batch(RIGHT)
-    assert rows_of(made.plain) == before | new
-    ends(world.run("check", "-c", file, "--to", "b"), 0)
 
 
 def log_saver_row(topic: str, partition: int, prefix: int = 100) -> bytes:
@@ -106,17 +75,6 @@ def test_the_log_savers_rows_fail_over(world: World, table, prefix: int, other: 
     after = {log_saver_row(world.topic, n, prefix): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
     after[log_saver_row(world.topic, 2, prefix)] = {b"d:nextOffset": longs(0), b"d:maxEventTime": longs(-1)}
     fails_over(world, file, made.plain, untouched | after)
-
-
-def test_the_metrics_processors_rows_fail_over(world: World, table) -> None:
-    made = table(d=None)
-    for n in PARTITIONS:
-        made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
-    deliver(world, world.mirrored)
-    file = config(world, job(world, made.address("cdap-metrics")))
-    track(world, file)
-    there = {f"{world.mirrored}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n])} for n in PARTITIONS}
-    fails_over(world, file, made.plain, there | rows_of(made.plain))
 
 
 HOOKS = "cdap-flowlet&id_of=python:flowlet_hooks:message_id"
