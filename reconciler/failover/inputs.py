@@ -73,22 +73,16 @@ def states_if_any(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
     return _states(config, jobs)
 
 
-class _StateOf:
-    """What is recorded of a job, by its name; the state store is opened once."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._states: dict[str, JobState] = {}
-
-    def __call__(self, name: str) -> JobState:
-        if name not in self._states:
-            self._states = states_if_any(self._config, self._config.jobs)
-        return self._states[name]
-
-
 def state_of(config: Config) -> Callable[[str], JobState]:
     """What is recorded of a job, by its name; the state store is opened at the first call, once."""
-    return _StateOf(config)
+    states: dict[str, JobState] = {}
+
+    def of(name: str) -> JobState:
+        if name not in states:
+            states.update(states_if_any(config, config.jobs))
+        return states[name]
+
+    return of
 
 
 def stamp_now(why: str) -> Stamp:

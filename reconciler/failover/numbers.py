@@ -154,7 +154,7 @@ def _numbers(
     names = naming.by_name(job.streams, cluster)
     shared = recorded.shared_names(config, job, cluster)
     place = JobPlace(store, job.group, way, names, shared, names_on=partial(naming.by_name, job.streams))
-    gathered = recorded.gather_read(state, here, place, rows, unseen)
+    gathered = recorded.gather(state, here, place, rows, unseen)
     if is_end_of_batch(job.store):
         found = recorded.ends(gathered, _earlier(state, here))
     else:

@@ -1,6 +1,6 @@
 """The numbers of a job where it lives: what its place holds, read by what is recorded of its stay.
 
-Theory of operation. ``gather`` reads the place and then the journal, so that the journal is not the older of the two.
+Theory of operation. The place is read first and then the journal, so that the journal is not the older of the two.
 ``judge`` is pure. A number means what ``state.stored`` says (N1 to N6). Beside that:
 
 - R1  The anchor in a row counts as a journal entry for exactly the row's number, where the journal has none for it. It
@@ -28,7 +28,7 @@ from enum import Enum
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Names
-from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.core.errors import Unreachable
 from reconciler.places.registry import traits as traits_of
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetReader, Row, TopicPartition, Traits
 from reconciler.state.jobs import JobState
@@ -44,8 +44,7 @@ class JobPlace:
     """Where a job keeps its numbers, on the cluster where it lives.
 
     ``reader`` None: in its journal. ``names``: the streams by their topics on that cluster; a stream without a topic
-    there is left out. ``shared``: the names under which another cluster's number can be. ``elsewhere``: the streams'
-    topics on other clusters, whose rows only show whether the job has lived there since.
+    there is left out. ``shared``: the names under which another cluster's number can be.
     """
 
     reader: OffsetReader | None
@@ -53,7 +52,6 @@ class JobPlace:
     traits: Traits
     names: Mapping[str, Stream]
     shared: frozenset[str] = frozenset()
-    elsewhere: frozenset[str] = frozenset()
     names_on: Callable[[str], Mapping[str, Stream]] = lambda _: {}
     """The streams by their topics on a cluster that the job has left."""
 
@@ -124,28 +122,17 @@ class Gathered:
     unseen: Unreachable | None = None
 
 
-def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
-    """Read the place and what is recorded.
-
-    Raises what the two raise, and NeedsPerson if the place has a number of a later stay: the state store is an old one.
-    """
-    if here.phase is Phase.WRITING:
-        return gather_read(job, here, place, {})
-    rows, unseen = _rows(place)
-    found = gather_read(job, here, place, rows, unseen)
-    if unseen is not None and not any(known.processed for each in found.journal for known in each.numbers.values()):
-        raise unseen
-    return found
-
-
-def gather_read(
+def gather(
     job: JobState,
     here: Location,
     place: JobPlace,
     rows: Mapping[TopicPartition, Row] | None,
     unseen: Unreachable | None = None,
 ) -> Gathered:
-    """As ``gather``, of a place that was read right before."""
+    """The numbers in a place, whose ``rows`` were read right before, and what is recorded of them.
+
+    Raises what the state store raises, and NeedsPerson for a number of a later stay: the state store is an old copy.
+    """
     plans = job.plans()
     plan = None if here.plan is None else plans.get(here.plan) or job.plan(here.plan)
     before = [each for each in plans.values() if plan is not None and each.number < plan.number]
@@ -157,20 +144,6 @@ def gather_read(
     if rows is not None:
         rows = {key: row for key, row in rows.items() if key.topic in place.names}
     return Gathered(here, place, plan, was_here, rows, journal, unseen)
-
-
-def _rows(place: JobPlace) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
-    if place.reader is None:
-        return None, None
-    topics = sorted({*place.names, *place.elsewhere})
-    try:
-        return {row.key: row for row in place.reader.read(place.group, topics)}, None
-    except NotCreated:
-        return {}, None
-    except Unreachable as error:
-        if isinstance(error, Refused) or not place.traits.holds_commits:
-            raise
-        return None, error
 
 
 def judge(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -12,21 +11,21 @@ import pytest
 
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
-from reconciler.core.errors import NeedsPerson, NotCreated, Refused, Unreachable
+from reconciler.core.errors import NeedsPerson, Refused, Unreachable
 from reconciler.core.question import TopicPolicy
 from reconciler.failover.recorded import (
     Basis,
+    Gathered,
     JobPlace,
     Recorded,
     Undecided,
     ends,
     gather,
-    gather_read,
     judge,
     names_shared,
 )
 from reconciler.places.registry import open_store
-from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits
+from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits, by_key
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
@@ -218,12 +217,18 @@ def place_of(history: History, reader: OffsetReader | None, traits: Traits = PLA
     return JobPlace(reader, group, traits, names, shared)
 
 
+def gathered(job: JobState, here: Location, place: JobPlace) -> Gathered:
+    """What is recorded, beside the rows that the place has under all names."""
+    rows = None if place.reader is None else by_key(place.reader.read(place.group, ["events", "a.events"]))
+    return gather(job, here, place, rows)
+
+
 def judged(
     history: History, reader: OffsetReader | None, traits: Traits = PLAIN, group: str = "g"
 ) -> Recorded | Undecided | None:
     job, here = job_of(history)
     of_mirror = {(history.key, number) for number in history.of_mirror}
-    return judge(gather(job, here, place_of(history, reader, traits, group)), of_mirror).get(history.at)
+    return judge(gathered(job, here, place_of(history, reader, traits, group)), of_mirror).get(history.at)
 
 
 def address_of(kind: str, request: pytest.FixtureRequest) -> str:
@@ -265,50 +270,23 @@ def test_a_job_whose_place_is_the_journal_is_at_its_newest_processed_entry() -> 
 
 
 def test_a_group_on_a_cluster_that_does_not_answer_is_at_the_journals_newest_entry() -> None:
-    with closing(dead_group()) as group:
-        assert judged(History((35,), begun=50), group, A_GROUP) == is_at(35, 35, 15, 15, Basis.UNSEEN)
-
-
-def test_a_group_that_does_not_answer_and_was_never_recorded_cannot_be_read() -> None:
-    with closing(dead_group()) as group, pytest.raises(Unreachable):
-        judged(History(moved=False), group, A_GROUP)
-
-
-def dead_group() -> OffsetStore:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    return open_store("kafka-group:", kafka_client={"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
+    history = History((35,), begun=50)
+    job, here = job_of(history)
+    found = judge(gather(job, here, place_of(history, None, A_GROUP), None, Unreachable("down")))
+    assert found.get(history.at) == is_at(35, 35, 15, 15, Basis.UNSEEN)
 
 
 class Rows:
-    """A place that holds these rows, or fails."""
+    """A place that holds these rows."""
 
     address = "table:"
 
-    def __init__(self, *rows: Row, error: Exception | None = None) -> None:
-        self._rows, self._error = rows, error
+    def __init__(self, *rows: Row) -> None:
+        self._rows = rows
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         assert topics is not None
-        if self._error is not None:
-            raise self._error
         return [row for row in self._rows if row.key.topic in topics]
-
-
-@pytest.mark.parametrize("error", [Unreachable("down"), Refused("not allowed")], ids=["down", "refused"])
-def test_a_table_that_cannot_be_read_is_an_error(error: Exception) -> None:
-    with pytest.raises(type(error)):
-        judged(History((35,)), Rows(error=error))  # type: ignore[arg-type]
-
-
-def test_a_group_that_may_not_be_read_is_an_error() -> None:
-    with pytest.raises(Refused):
-        judged(History((35,)), Rows(error=Refused("not allowed")), A_GROUP)  # type: ignore[arg-type]
-
-
-def test_a_place_that_does_not_exist_yet_holds_nothing() -> None:
-    assert judged(History(), Rows(error=NotCreated("no table"))) == is_at(30, 30, 0, 0)  # type: ignore[arg-type]
 
 
 def test_a_groups_new_partition_needs_a_decision_as_a_mirror_may_have_committed_it() -> None:
@@ -347,7 +325,7 @@ def test_the_end_of_a_batch_is_where_a_journal_of_this_cluster_has_it(
     job, here = job_of(History(journal=(35,)))
     entries = [Entry("run", 0, {}, begun={} if each is None else {AT: each}) for each in (begun, earlier)]
     rows = {TopicPartition("a.events", 0): Row(TopicPartition("a.events", 0), StoredOffset(38), "v")}
-    found = gather_read(job, here, place_of(History(), Rows(), Traits(corrected_in_copy=True)), rows)  # type: ignore[arg-type]
+    found = gather(job, here, place_of(History(), Rows(), Traits(corrected_in_copy=True)), rows)  # type: ignore[arg-type]
     end = ends(replace(found, journal=[*found.journal, entries[0]]), entries[1:])[AT]
     lag = 2 if record_before else 0
     assert isinstance(end, Recorded)
@@ -395,7 +373,7 @@ def test_a_row_that_cannot_be_read_hides_no_other() -> None:
     bad = Row(TopicPartition("a.events", 1), Malformed("The row is damaged.", "Correct it."), "v")
     good = Row(TopicPartition("a.events", 0), StoredOffset(35), "v")
     job, here = job_of(History((35,)))
-    found = judge(gather(job, here, place_of(History(), Rows(bad, good))))  # type: ignore[arg-type]
+    found = judge(gathered(job, here, place_of(History(), Rows(bad, good))))  # type: ignore[arg-type]
     assert found[AT] == is_at(35, 35, 0, 0)
     damaged = found[NEW]
     assert isinstance(damaged, Undecided)
@@ -406,7 +384,7 @@ def test_a_row_that_cannot_be_read_hides_no_other() -> None:
 def test_a_row_whose_partition_cannot_be_read_may_be_any_of_its_topics() -> None:
     bad = Row(TopicPartition("a.events", UNKNOWN_PARTITION), Malformed("The row is damaged.", "Correct it."), "v")
     job, here = job_of(History((35,)))
-    found = judge(gather(job, here, place_of(History(), Rows(bad))))  # type: ignore[arg-type]
+    found = judge(gathered(job, here, place_of(History(), Rows(bad))))  # type: ignore[arg-type]
     assert len(found) == 2
     assert all(isinstance(each, Undecided) for each in found.values())
 
@@ -420,15 +398,15 @@ def test_while_numbers_are_written_they_are_the_plans() -> None:
     row = PlanRow(30, record(30), 2, 3, frozenset({None}), LEFT)
     number = job.add_plan(Numbers("a", 1, "b", {AT: Planned(TopicPartition("a.events", 0), row)}))
     here = job.move_on(here, locations.writing(here, number, ANA))
-    place = place_of(History(), Rows(error=AssertionError("read")))  # type: ignore[arg-type]
-    assert judge(gather(job, here, place)) == {AT: is_at(30, 30, 2, 5, Basis.PLAN)}
+    place = place_of(History(), Rows())  # type: ignore[arg-type]
+    assert judge(gathered(job, here, place)) == {AT: is_at(30, 30, 2, 5, Basis.PLAN)}
 
 
 def test_a_job_that_is_about_to_move_is_where_it_was() -> None:
     job, here = job_of(History((35,)))
     here = job.move_on(here, locations.moving(here, "a", ANA))
     row = Row(TopicPartition("a.events", 0), StoredOffset(35), "v")
-    assert judge(gather(job, here, place_of(History(), Rows(row)))) == {AT: is_at(35, 35, 0, 0)}  # type: ignore[arg-type]
+    assert judge(gathered(job, here, place_of(History(), Rows(row)))) == {AT: is_at(35, 35, 0, 0)}  # type: ignore[arg-type]
 
 
 def test_a_new_partition_of_a_cluster_where_the_job_was_before_needs_a_decision() -> None:
@@ -438,7 +416,7 @@ def test_a_new_partition_of_a_cluster_where_the_job_was_before_needs_a_decision(
     here = job.move_on(here, locations.writing(here, number, ANA))
     here = job.move_on(here, locations.lives(here, None, ANA))
     row = Row(TopicPartition("events", 1), StoredOffset(5), "v")
-    found = judge(gather(job, here, place_of(History(moved=False), Rows(row))))  # type: ignore[arg-type]
+    found = judge(gathered(job, here, place_of(History(moved=False), Rows(row))))  # type: ignore[arg-type]
     assert isinstance(found[NEW], Undecided)
 
 
@@ -451,7 +429,7 @@ def test_numbers_found_anew_on_one_cluster_are_not_told_from_those_before_by_the
     here = job.move_on(here, locations.writing(here, number, ANA))
     here = job.move_on(here, locations.lives(here, None, ANA))
     put_back = Rows(Row(key, StoredOffset(33), "v"))
-    found = judge(gather(job, here, place_of(History(), put_back)))  # type: ignore[arg-type]
+    found = judge(gathered(job, here, place_of(History(), put_back)))  # type: ignore[arg-type]
     assert found == {AT: is_at(10, 10, 23, 23)}
 
 
@@ -459,28 +437,28 @@ def test_numbers_found_anew_on_one_cluster_are_not_told_from_those_before_by_the
 def test_a_number_of_a_later_stay_on_any_cluster_shows_an_old_state_store(topic: str) -> None:
     job, here = job_of(History((35,)))
     rows = Rows(Row(TopicPartition(topic, 0), StoredOffset(35), "v", of_stay=3))
-    place = replace(place_of(History(), rows), elsewhere=frozenset({"events"}))  # type: ignore[arg-type]
+    place = place_of(History(), rows)  # type: ignore[arg-type]
     with pytest.raises(NeedsPerson, match=f"{topic}-0 of job .* was stored in stay 3, and the newest location"):
-        gather(job, here, place)
+        gathered(job, here, place)
 
 
 def test_rows_of_other_clusters_are_not_the_jobs() -> None:
     job, here = job_of(History((35,)))
     rows = Rows(Row(TopicPartition("events", 0), StoredOffset(40), "v", of_stay=1))
-    place = replace(place_of(History(), rows), elsewhere=frozenset({"events"}))  # type: ignore[arg-type]
-    assert judge(gather(job, here, place)) == {AT: is_at(30, 30, 5, 5)}
+    place = place_of(History(), rows)  # type: ignore[arg-type]
+    assert judge(gathered(job, here, place)) == {AT: is_at(30, 30, 5, 5)}
 
 
 def test_a_stream_without_a_topic_on_this_cluster_is_left_out() -> None:
     job, here = job_of(History((35,)))
     place = replace(place_of(History(), Rows()), names={})  # type: ignore[arg-type]
-    assert judge(gather(job, here, place)) == {}
+    assert judge(gathered(job, here, place)) == {}
 
 
 def test_a_plan_that_the_state_store_has_lost_is_an_error() -> None:
     job, here = job_of(History())
     with pytest.raises(Refused, match="lost plan 9"):
-        gather(job, replace(here, plan=9), place_of(History(), None))
+        gathered(job, replace(here, plan=9), place_of(History(), None))
 
 
 SHARED: Mapping[str, tuple[Naming, tuple[Stream, ...], Traits, set[str]]] = {

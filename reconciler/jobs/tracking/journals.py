@@ -26,7 +26,7 @@ from reconciler.failover.recorded import (
     JobPlace,
     Recorded,
     Undecided,
-    gather_read,
+    gather,
     judge,
     lag_of,
     number_in,
@@ -153,7 +153,7 @@ class StayJournal:
         place = replace(self._place, reader=store)
         state, here = self._located.state, self._located.here
         if self._gathered is None:
-            self._gathered = gather_read(state, here, place, rows)
+            self._gathered = gather(state, here, place, rows)
             self._recorder.begin(self._gathered.journal)
         else:
             refuse_later(state, here, {key: row.of_stay for key, row in rows.items()})
