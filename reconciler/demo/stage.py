@@ -20,7 +20,7 @@ from reconciler.demo.lab.processes import Child, kill_all
 from reconciler.demo.proof import Comparison, compare, counts_in, plain_counts
 from reconciler.fileio import making
 from reconciler.plan.document import parse_plan
-from reconciler.plan.start_offsets import planned_text
+from reconciler.plan.start import planned_text
 from reconciler.state.start import PLAN_VARIABLE
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4

@@ -36,15 +36,9 @@ from reconciler.failover.unanchored import mirror_evidence
 from reconciler.kafka import engine
 from reconciler.kafka.engine import EngineSettings
 from reconciler.near import NearTopics
-from reconciler.plan.document import (
-    JobPlan,
-    NotJudged,
-    PartitionPlan,
-    Plan,
-    StartPolicy,
-    why_stopped,
-)
-from reconciler.plan.sinks import SinkRow
+from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.rows import SinkRow
+from reconciler.plan.start import why_stopped
 from reconciler.ports import ClusterInfo, LogReader, apart
 from reconciler.waits import beside
 

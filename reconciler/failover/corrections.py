@@ -13,7 +13,8 @@ from reconciler.core.verdicts import Position, Skips, Verdict
 from reconciler.failover import positions
 from reconciler.failover.numbers import Selected
 from reconciler.places.registry import traits
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, skips_words
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan
+from reconciler.plan.start import skips_words
 from reconciler.ports import Row
 
 Planned = tuple[PartitionPlan, Selected]

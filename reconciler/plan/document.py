@@ -6,22 +6,21 @@ else: keys sorted, no spaces, UTF-8 as it is.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
-from reconciler.core.json_fields import FieldError, Fields, digest_without, json_value
+from reconciler.core.json_fields import FieldError, Fields, canonical, digest_without, json_value
 from reconciler.core.question import Behind
-from reconciler.core.text import counted
-from reconciler.core.verdicts import STOPS, Position, Skips, Verdict
-from reconciler.plan import text as plan_text
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.plan.rows import PartitionPlan as PartitionPlan
 from reconciler.plan.rows import PlanAnchor as PlanAnchor
-from reconciler.plan.sinks import SinkRow
-from reconciler.plan.text import LINES, TextLayout
+from reconciler.plan.rows import SinkRow
 
 FORMAT = "reconciler.plan/1"
 NOT_BY_HAND = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
@@ -37,6 +36,13 @@ _SOURCE = frozenset(("name", "cluster_id"))
 _DESTINATION = frozenset(("name", "bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "lives", "finding", "partitions"))
 _JOB_GROWN = frozenset(("sinks",))
+
+ROWS_AT_ONCE = 500
+"""Rows in one piece of a plan's text."""
+_LINE = json.JSONEncoder(ensure_ascii=False).encode
+_INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1).encode
+_NO_JOBS = '"jobs": []'
+"""It is in the text once: within a string its quotes would be escaped."""
 
 _TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
@@ -239,15 +245,40 @@ class Plan:
     @property
     def sha256(self) -> str:
         """The plan's name: its own digest."""
-        return plan_text.digest_of(self._fields(), self.jobs)
+        digest = hashlib.sha256()
+        for _, content in _pieces(self._fields(), self.jobs):
+            digest.update(content)
+        return digest.hexdigest()
 
     def to_text(self) -> str:
         """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
         return "".join(self.texts())
 
-    def texts(self, layout: TextLayout = LINES) -> Iterator[str]:
-        """``to_text`` in pieces, each let go before the next is made; or another layout of the same JSON."""
-        return plan_text.texts(self._fields(), self.jobs, layout)
+    def texts(self) -> Iterator[str]:
+        """``to_text`` in pieces, each released before the next is made: a large plan is never in memory as text."""
+        fields, digest = self._fields(), hashlib.sha256()
+        for text, content in _pieces(fields, self.jobs):
+            digest.update(content)
+            yield text
+        yield _INDENTED({**fields, "sha256": digest.hexdigest()}).partition(_NO_JOBS)[2] + "\n"
+
+
+def _pieces(fields: Mapping[str, Any], jobs: Sequence[JobPlan]) -> Iterator[tuple[str, bytes]]:
+    """The text up to the end of the jobs, and the canonical JSON, in pieces that belong together."""
+    before, _, after = canonical(fields).partition(b'"jobs":[]')
+    yield _INDENTED(fields).partition(_NO_JOBS)[0] + '"jobs": [', before + b'"jobs":['
+    for number, job in enumerate(jobs):
+        own, comma = job.fields(), "," if number else ""
+        begin, _, end = canonical(own).partition(b'"partitions":[]')
+        head = _LINE(own | {"partitions": own.pop("partitions")}).removesuffix("]}")
+        yield f"{comma}\n  {head}", comma.encode() + begin + b'"partitions":['
+        rows = job.partitions
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            values, comma = [row.to_json() for row in rows[first : first + ROWS_AT_ONCE]], "," if first else ""
+            lines = ",".join(f"\n   {_LINE(value)}" for value in values)
+            yield comma + lines, comma.encode() + canonical(values)[1:-1]
+        yield "\n  ]}" if rows else "]}", b"]" + end
+    yield "\n ]" if jobs else "]", b"]" + after
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -319,63 +350,6 @@ def _plan(content: Mapping[str, Any]) -> Plan:
     if len(set(plan.names)) < len(plan.names):
         raise FieldError("jobs", "has two jobs of one name")
     return plan
-
-
-# ---------------------------------------------------------------- what may start
-
-
-def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
-    """Why this partition must not start, and what a person can do; None if it may."""
-    if row.skips is not None and not row.skips_accepted:
-        return _why_skips(row, row.skips)
-    if row.set_by_hand:
-        return None
-    if row.finding in STOPS:
-        return _NOT_THERE if row.absent else _ADVICE[row.finding]
-    if row.no_rows:
-        return _NO_ROWS
-    if row.finding is Verdict.EARLY and (row.replay_at_most or 0) > policy.max_replay:
-        return (
-            f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
-            f"{policy.max_replay}: raise max_replay or scan_records{_or_accept(row)}"
-        )
-    if row.finding is Verdict.BEHIND and policy.behind is not Behind.START:
-        return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait{_or_accept(row)}'
-    return None
-
-
-def _or_accept(row: PartitionPlan) -> str:
-    """The only decision on the end of a batch is that it may be missing."""
-    return "" if row.position == Position.END else f", or --accept {row.finding.value}"
-
-
-def skips_words(skips: Skips) -> str:
-    """How many records are skipped: exactly, between two numbers, or at most."""
-    at_most = counted(skips.at_most, "record")
-    if skips.at_least == skips.at_most:
-        return at_most
-    return f"{f'{skips.at_least:,} to' if skips.at_least else 'at most'} {at_most}"
-
-
-def _why_skips(row: PartitionPlan, skips: Skips) -> str:
-    if row.finding is Verdict.UNRESOLVED:
-        what = f"nothing was proven, so how many unprocessed records that offset skips is unknown: {skips_words(skips)}"
-        return f"{what}; choose an earlier offset, or add --accept skips"
-    whose = "has not processed" if skips.at_least == skips.at_most else "may not have processed"
-    return f"that offset skips {skips_words(skips)} that the job {whose}: choose an earlier one, or add --accept skips"
-
-
-_NO_ROWS = (
-    "correct the job's group, topics or store; if the job is new, "
-    'write new = "earliest" in its [[jobs]] table, or let it start once with --accept new'
-)
-_NOT_THERE = (
-    "correct the job's topics or home, [topics], or the mirror; if the job is not to read it, --accept unresolved"
-)
-_ADVICE = {
-    Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
-    Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
-}
 
 
 PlanSource = Plan | Mapping[str, object] | str | os.PathLike[str]

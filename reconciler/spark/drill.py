@@ -32,8 +32,9 @@ from reconciler.places.checkpoint.restart import END
 from reconciler.places.checkpoint.show import Description, describe
 from reconciler.places.common import ReadOnlyStore
 from reconciler.places.registry import checkpoint_path, traits
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.plan.sinks import SinkRow
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.rows import SinkRow
+from reconciler.plan.start import why_stopped
 from reconciler.ports import LogReader, OffsetStore, ReadRequest, TopicPartition
 from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import read as read_by_spark

@@ -23,7 +23,7 @@ from reconciler.core.question import StartAt, StartPlace
 from reconciler.fileio import read_regular, why
 from reconciler.kafka.requests import topics_of
 from reconciler.near import MOST_NAMES, near_topics
-from reconciler.plan.start_offsets import EARLIEST, LATEST
+from reconciler.plan.start import EARLIEST, LATEST
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.state.start import DIGEST_VARIABLE, START_VARIABLE, Start, digest_of, load
 
@@ -106,7 +106,7 @@ def start_here(
     from reconciler.failover import inputs
     from reconciler.jobs.hook.figures import record_run
     from reconciler.jobs.hook.starting import Request, begin, refuse_wait
-    from reconciler.plan.sentences import stop_sentences
+    from reconciler.plan.start import stop_sentences
 
     written.forget()
     file = Path(config_file)

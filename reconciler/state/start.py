@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT64_MIN, FieldError, Fields
 from reconciler.core.question import StartAt, StartPlace
 from reconciler.core.text import partition_of
-from reconciler.plan.start_offsets import by_topic, spark_text
+from reconciler.plan.start import by_topic, spark_text
 from reconciler.ports import TopicPartition
 
 FORMAT = "reconciler.start/1"

@@ -17,7 +17,8 @@ from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.kafka import engine
-from reconciler.plan.document import StartPolicy, why_stopped
+from reconciler.plan.document import StartPolicy
+from reconciler.plan.start import why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored, write_all
 

@@ -14,7 +14,8 @@ from reconciler.failover.check import Checked, check
 from reconciler.failover.corrections import outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand, WrongDecision
-from reconciler.plan.document import PartitionPlan, parse_plan, why_stopped
+from reconciler.plan.document import PartitionPlan, parse_plan
+from reconciler.plan.start import why_stopped
 from reconciler.ports import OffsetStore
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
 

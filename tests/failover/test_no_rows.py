@@ -15,7 +15,8 @@ from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.jobs.watch.figures import figures_of
-from reconciler.plan.document import parse_plan, why_stopped
+from reconciler.plan.document import parse_plan
+from reconciler.plan.start import why_stopped
 from reconciler.ports import ReadRequest
 from tests.in_memory import GROUP, Memory, found, read_back, stored
 

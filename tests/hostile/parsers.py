@@ -29,8 +29,8 @@ from reconciler.places.checkpoint.log import entry_with, initial_with, offsets_t
 from reconciler.places.range_manifests import TornManifest
 from reconciler.places.registry import open_store
 from reconciler.plan import signing
-from reconciler.plan.document import StartPolicy, digest, parse_plan, why_stopped
-from reconciler.plan.start_offsets import planned_text
+from reconciler.plan.document import StartPolicy, digest, parse_plan
+from reconciler.plan.start import planned_text, why_stopped
 from reconciler.ports import TopicPartition
 from reconciler.spark.batches import hashed_files
 from reconciler.spark.stay_checkpoint import FORMAT as NOTE_FORMAT

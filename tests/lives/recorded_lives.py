@@ -15,7 +15,8 @@ from unittest import mock
 
 from reconciler.core.verdicts import Verdict
 from reconciler.places import memory
-from reconciler.plan.document import Plan, StartPolicy, parse_plan, why_stopped
+from reconciler.plan.document import Plan, StartPolicy, parse_plan
+from reconciler.plan.start import why_stopped
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.state.locations import Phase
 from reconciler.state.start import START_VARIABLE, load

@@ -15,9 +15,9 @@ from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, finger
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson
 from reconciler.core.question import Behind
 from reconciler.core.verdicts import STOPS, Finding, Position, Verdict
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
-from reconciler.plan.text import INDENTED
-from reconciler.plan.text import ROWS as AT_ONCE
+from reconciler.plan.document import ROWS_AT_ONCE as AT_ONCE
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan
+from reconciler.plan.start import why_stopped
 
 SECRET = b"customer-4711"
 ANCHOR = Anchor(41, 1_700_000_000_000, SECRET, fingerprint(b"k", b"v"), "cluster-a", "topic-a")
@@ -109,7 +109,6 @@ def test_a_written_plan_reads_back_equal(jobs: list[list[PartitionPlan]], name: 
     plan = replace(plan_of(), source_name=name, bootstrap_servers=servers, jobs=made)
     assert parse_plan(plan.to_text()) == plan
     assert json.loads(plan.to_text()) == plan.to_json()
-    assert "".join(plan.texts(INDENTED)) == json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n"
 
 
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 3])
@@ -121,7 +120,6 @@ def test_a_plan_is_written_a_few_rows_at_a_time(count: int) -> None:
     pieces = list(plan.texts())
     assert parse_plan("".join(pieces)) == plan
     assert plan.to_json() == json.loads("".join(pieces))
-    assert "".join(plan.texts(INDENTED)) == json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n"
     assert max(piece.count('"record_offset"') for piece in pieces) == min(count, AT_ONCE)
 
 

@@ -13,8 +13,8 @@ from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan
-from reconciler.plan.sinks import SinkOutcome, SinkRow
-from reconciler.plan.start_offsets import planned_text
+from reconciler.plan.rows import SinkOutcome, SinkRow
+from reconciler.plan.start import planned_text
 
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.EXACT, **changes: Any):

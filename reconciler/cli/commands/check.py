@@ -19,7 +19,6 @@ from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import ByHand
 from reconciler.places.registry import traits
 from reconciler.plan.document import StartPolicy
-from reconciler.plan.text import INDENTED
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = config.policy.start
     code, plan = verdict_code(checked, policy), checked.shown(policy)
     if options.format == "json":
-        for piece in plan.texts(INDENTED):
+        for piece in plan.texts():
             show_json_text(piece)
     else:
         show(plan_text(plan, policy))

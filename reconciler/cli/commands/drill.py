@@ -27,7 +27,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.corrections import replay_total
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.plan.document import PartitionPlan
-from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
+from reconciler.plan.start import stop_sentences, stopping_sink_sentences
 from reconciler.ports import LogReader
 from reconciler.spark.drill import (
     AGAIN,

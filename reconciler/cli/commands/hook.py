@@ -167,7 +167,7 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
     # A job that is right shows no plan, and needs none of this.
     from reconciler.cli.terminal.report import plan_text
-    from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
+    from reconciler.plan.start import stop_sentences, stopping_sink_sentences
 
     if options.log_format == "json":  # nothing but lines of JSON: why the job stops; the plan has the rest
         for job in plan.jobs:

@@ -31,7 +31,8 @@ from reconciler.failover.corrections import has_replay, replay_sum
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
-from reconciler.plan.document import JobPlan, StartPolicy, why_stopped
+from reconciler.plan.document import JobPlan, StartPolicy
+from reconciler.plan.start import why_stopped
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase

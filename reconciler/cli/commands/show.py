@@ -18,8 +18,9 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.fileio import FileKind, refuse_unwritable, write_whole
 from reconciler.plan import signing
-from reconciler.plan.document import Plan, StartPolicy, why_stopped
+from reconciler.plan.document import Plan, StartPolicy
 from reconciler.plan.signing import Signer, TrustSettings
+from reconciler.plan.start import why_stopped
 
 PAGE = FileKind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
 """The only kind of file that a page replaces."""
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     signer = signing.signer_of(options.plan, content, plan.sha256, trust)
     shown = plan.only(options.job)
     if options.starting_offsets:
-        from reconciler.plan.start_offsets import planned_text
+        from reconciler.plan.start import planned_text
 
         _refuse_newly_stopped(shown, policy)
         offsets = planned_text(replace(plan, policy=policy), options.job)

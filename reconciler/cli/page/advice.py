@@ -12,9 +12,9 @@ from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
 from reconciler.places.registry import checkpoint_path, traits
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.plan.sentences import place_name
-from reconciler.plan.sinks import why_sink_stops
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.rows import why_sink_stops
+from reconciler.plan.start import place_name, why_stopped
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""

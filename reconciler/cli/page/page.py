@@ -25,9 +25,9 @@ from reconciler.clock import stamp
 from reconciler.core.text import counted, some, visible
 from reconciler.core.verdicts import Position
 from reconciler.failover.corrections import outcome, replay_total, skips_sum
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, why_stopped
-from reconciler.plan.sentences import place_name
-from reconciler.plan.sinks import why_sink_stops
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy
+from reconciler.plan.rows import why_sink_stops
+from reconciler.plan.start import place_name, why_stopped
 
 
 def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = None) -> str:

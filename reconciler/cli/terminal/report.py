@@ -12,8 +12,8 @@ from reconciler.cli.terminal.output import Shown, fold, line, listed, stack, wra
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.core.text import visible
 from reconciler.core.verdicts import MatchedBy, Verdict
-from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, skips_words, why_stopped
-from reconciler.plan.sentences import place_name, sink_text, stop_sentences
+from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.start import place_name, sink_text, skips_words, stop_sentences, why_stopped
 
 _TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
 _BY_NUMBER = frozenset({Verdict.EXACT, Verdict.EARLY, Verdict.BEHIND, Verdict.LOST})

@@ -27,7 +27,8 @@ from reconciler.failover.positions import moves_with_job
 from reconciler.failover.sinks.judging import refuse
 from reconciler.places.checkpoint.log import Offsets, by_partition, offsets_text
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, Reading, adds_nothing, readings
-from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy
+from reconciler.plan.start import why_stopped
 
 AGAIN = "See that the query is stopped, then make a new plan."
 

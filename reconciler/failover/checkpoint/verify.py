@@ -38,7 +38,7 @@ from reconciler.failover.writing.plan_checks import (
 )
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, readings
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
-from reconciler.plan.sinks import SinkOutcome, SinkRow
+from reconciler.plan.rows import SinkOutcome, SinkRow
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)

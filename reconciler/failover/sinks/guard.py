@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reconciler.places.checkpoint.restart import Checkpoint, adds_nothing, has_records
-from reconciler.plan.sinks import STOPS, SinkOutcome, SinkRow
+from reconciler.plan.rows import SINK_STOPS, SinkOutcome, SinkRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
 def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
     """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
     outcome, detail = _judged(sink, at, taken, lacking=lacking)
-    if taken is not None and taken.batch is not None and not taken.whole and outcome not in STOPS:
+    if taken is not None and taken.batch is not None and not taken.whole and outcome not in SINK_STOPS:
         outcome, detail = SinkOutcome.UNKNOWN, f"{detail}; its log does not tell whether that was undone since"
     name = (sink.app_id or at.query_id) if sink.knows_queries else None
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)

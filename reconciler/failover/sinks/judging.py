@@ -47,7 +47,7 @@ from reconciler.places.folder import open_folder
 from reconciler.places.parameters import Parameters
 from reconciler.places.registry import checkpoint_path, require_installed, traits
 from reconciler.plan.document import JobPlan, PartitionPlan
-from reconciler.plan.sinks import SinkOutcome, SinkRow
+from reconciler.plan.rows import SinkOutcome, SinkRow
 
 
 def with_sinks(config: Config, plans: Mapping[str, JobPlan], corrected: Iterable[str]) -> dict[str, JobPlan]:

@@ -30,8 +30,9 @@ from reconciler.failover.writing.plan_checks import (
     check_time,
 )
 from reconciler.places.registry import traits
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, why_stopped
-from reconciler.plan.sinks import why_sink_stops
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan
+from reconciler.plan.rows import why_sink_stops
+from reconciler.plan.start import why_stopped
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Stamp

@@ -29,8 +29,8 @@ from reconciler.fileio import write_whole
 from reconciler.jobs.hook import checkpoint, kept
 from reconciler.jobs.hook.kept import KeptFiles
 from reconciler.jobs.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
-from reconciler.plan.document import JobPlan, Plan, why_stopped
-from reconciler.plan.start_offsets import Offsets, offsets_of, spark_text
+from reconciler.plan.document import JobPlan, Plan
+from reconciler.plan.start import Offsets, offsets_of, spark_text, why_stopped
 from reconciler.state import start as starts
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp, first

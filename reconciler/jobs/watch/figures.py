@@ -11,7 +11,8 @@ from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
 from reconciler.kafka.mirror.grade import Grade
-from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy
+from reconciler.plan.start import why_stopped
 from reconciler.ports import Row, TopicPartition
 
 MOST_AHEAD_MS = 600_000

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.plan.document import parse_plan
-from reconciler.plan.start_offsets import planned_text
+from reconciler.plan.start import planned_text
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 

@@ -21,7 +21,7 @@ from reconciler.cli.page.page import Markup as Safe
 from reconciler.core.text import command
 from reconciler.core.verdicts import Position, Skips
 from reconciler.plan.document import NotJudged, Plan, StartPolicy, parse_plan
-from reconciler.plan.sinks import SinkOutcome, SinkRow
+from reconciler.plan.rows import SinkOutcome, SinkRow
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
 

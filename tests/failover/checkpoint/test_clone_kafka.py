@@ -19,7 +19,7 @@ from reconciler.failover.outside import Outside
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.checkpoint.reading import BARRIER, read_checkpoint
 from reconciler.plan.document import PartitionPlan, Plan
-from reconciler.plan.start_offsets import planned_text
+from reconciler.plan.start import planned_text
 from tests.failover.checkpoint.checkpoint_files import job, plan, row
 from tests.spark.environments import PYSPARK, since_pyspark
 from tests.spark.sent import Kafka, Sent

@@ -17,7 +17,7 @@ from reconciler.failover.sinks.guard import Taken
 from reconciler.failover.writing.apply import prepare
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
 from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import Files
 from tests.failover.sinks.world import BEFORE, Query, made_of, query
 

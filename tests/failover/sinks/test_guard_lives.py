@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.failover.sinks import guard
 from reconciler.failover.sinks.guard import AS_IT_IS, Repeated, Standing, Taken, ask, begun_anew, judge, lacks
-from reconciler.plan.sinks import STOPS, SinkOutcome
+from reconciler.plan.rows import SINK_STOPS, SinkOutcome
 from tests.sizes import sampled
 
 EACH = 1_000
@@ -131,7 +131,7 @@ class QueryLife:
     def restart(self) -> None:
         """The query that ran last, on its own checkpoint."""
         outcome = self.judged(self.newest.standing())
-        if outcome in STOPS:
+        if outcome in SINK_STOPS:
             assert self.is_left_out, self.told
             return
         self.run(self.newest)
@@ -144,7 +144,7 @@ class QueryLife:
         chosen = self.rng.choice(self.others)
         if self.is_ambiguous(chosen):
             return
-        if self.judged(chosen.standing()) not in STOPS:
+        if self.judged(chosen.standing()) not in SINK_STOPS:
             self.others.remove(chosen)
             self.others.append(self.newest)
             self.run(chosen)
@@ -167,7 +167,7 @@ class QueryLife:
         lag = min(lag, start)
         again = Repeated(of_batch=0 if proven else len(begun), before=lag)
         outcome = self.judged(made.standing(again))
-        if outcome in STOPS:
+        if outcome in SINK_STOPS:
             assert lag or not proven or self.is_left_out, self.told
             return None
         assert not lag or not self.sink.rows, self.told
@@ -181,7 +181,7 @@ class QueryLife:
             return
         row = begun_anew(self.sink, AS_IT_IS, placed=True)
         self.told.append(f"anew {row.outcome}")
-        if row.outcome in STOPS:
+        if row.outcome in SINK_STOPS:
             assert self.sink.app_id is not None or not self.sink.knows_queries, self.told
             return
         self.others = []

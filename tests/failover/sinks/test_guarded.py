@@ -12,7 +12,7 @@ from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.sinks.guard import Standing, Taken, judge, lacks
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.delta_table import Delta
 from tests.failover.sinks.tables.iceberg_table import Iceberg

@@ -12,7 +12,7 @@ from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from tests.failover.sinks.tables.delta_table import Delta
 from tests.in_memory import BASE, Memory, anchor, memory, read_back, stored
 

@@ -20,7 +20,7 @@ from reconciler.failover.outside import ByHand, Outside
 from reconciler.jobs.hook.where import Held
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
-from reconciler.plan.sinks import SinkRow
+from reconciler.plan.rows import SinkRow
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
 from reconciler.state.stored import Known

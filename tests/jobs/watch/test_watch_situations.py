@@ -15,7 +15,8 @@ from reconciler.failover.gather import GatheredJob
 from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, figures_of
 from reconciler.kafka.mirror.record_times import lags_ms
-from reconciler.plan.document import JobPlan, StartPolicy, why_stopped
+from reconciler.plan.document import JobPlan, StartPolicy
+from reconciler.plan.start import why_stopped
 from reconciler.ports import TopicPartition
 from reconciler.state.journal import OUTSIDE, StreamPartition, opening
 from reconciler.state.stored import Known

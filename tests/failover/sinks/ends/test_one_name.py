@@ -20,7 +20,7 @@ from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import Refusal, prepare
 from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from reconciler.ports import TopicPartition
 from reconciler.spark.drill import drill
 from reconciler.state.start import CHECKPOINT_VARIABLE

@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.errors import NeedsPerson, Refused
 from reconciler.failover.sinks.guard import Taken
 from reconciler.failover.sinks.judging import open_sink
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.delta_table import Delta
 from tests.failover.sinks.world import Query, query

@@ -13,7 +13,7 @@ import pytest
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.failover.sinks.guard import Taken
 from reconciler.failover.sinks.judging import open_sink
-from reconciler.plan.sinks import SinkOutcome
+from reconciler.plan.rows import SinkOutcome
 from reconciler.preflight.stores import Level, Trials, job_sinks
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.iceberg_table import Iceberg

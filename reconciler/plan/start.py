@@ -1,4 +1,4 @@
-"""Where a job's partitions start: from a plan to the offsets that Spark takes, or why it may not start at them."""
+"""Whether a job may start by a plan: the offsets that Spark takes, or sentences that say why not, and what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,108 @@ from itertools import islice
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.json_fields import compact
-from reconciler.core.text import some
-from reconciler.core.verdicts import Position
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.plan.sinks import why_sink_stops
+from reconciler.core.question import Behind
+from reconciler.core.text import MOST_NAMES, counted, some
+from reconciler.core.verdicts import STOPS, Position, Skips, Verdict
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.rows import SinkRow, why_sink_stops
+
+
+def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
+    """Why this partition must not start, and what a person can do; None if it may."""
+    if row.skips is not None and not row.skips_accepted:
+        return _why_skips(row, row.skips)
+    if row.set_by_hand:
+        return None
+    if row.finding in STOPS:
+        return _NOT_THERE if row.absent else _ADVICE[row.finding]
+    if row.no_rows:
+        return _NO_ROWS
+    if row.finding is Verdict.EARLY and (row.replay_at_most or 0) > policy.max_replay:
+        return (
+            f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
+            f"{policy.max_replay}: raise max_replay or scan_records{_or_accept(row)}"
+        )
+    if row.finding is Verdict.BEHIND and policy.behind is not Behind.START:
+        return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait{_or_accept(row)}'
+    return None
+
+
+def _or_accept(row: PartitionPlan) -> str:
+    """The only decision on the end of a batch is that it may be missing."""
+    return "" if row.position == Position.END else f", or --accept {row.finding.value}"
+
+
+def skips_words(skips: Skips) -> str:
+    """How many records are skipped: exactly, between two numbers, or at most."""
+    at_most = counted(skips.at_most, "record")
+    if skips.at_least == skips.at_most:
+        return at_most
+    return f"{f'{skips.at_least:,} to' if skips.at_least else 'at most'} {at_most}"
+
+
+def _why_skips(row: PartitionPlan, skips: Skips) -> str:
+    if row.finding is Verdict.UNRESOLVED:
+        what = f"nothing was proven, so how many unprocessed records that offset skips is unknown: {skips_words(skips)}"
+        return f"{what}; choose an earlier offset, or add --accept skips"
+    whose = "has not processed" if skips.at_least == skips.at_most else "may not have processed"
+    return f"that offset skips {skips_words(skips)} that the job {whose}: choose an earlier one, or add --accept skips"
+
+
+_NO_ROWS = (
+    "correct the job's group, topics or store; if the job is new, "
+    'write new = "earliest" in its [[jobs]] table, or let it start once with --accept new'
+)
+_NOT_THERE = (
+    "correct the job's topics or home, [topics], or the mirror; if the job is not to read it, --accept unresolved"
+)
+_ADVICE = {
+    Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
+    Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
+}
+
+
+def place_name(row: PartitionPlan) -> str:
+    """A partition's name, with the position if the plan has both ends of a repeated batch."""
+    name = str(row.key)
+    return name if row.position == Position.NEXT else f"{name} {row.position}"
+
+
+def _stop_text(name: str, detail: str, why: str) -> str:
+    """The sentence on partitions that must not start: the finding, then the next move."""
+    return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
+
+
+def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy, most: int | None = None) -> list[str]:
+    """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'.
+
+    Of more than ``most`` reasons, the first of each kind and then others, and a line that counts what is left out.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    kinds: dict[tuple[Verdict, bool, bool], tuple[str, str]] = {}
+    for row in rows:
+        if why := why_stopped(row, policy):
+            reason = (row.detail, why)
+            names.setdefault(reason, []).append(place_name(row))
+            kinds.setdefault((row.finding, row.no_rows, row.skips is None), reason)
+    reasons = list(names)
+    if most is not None and len(reasons) > most:
+        reasons = list(dict.fromkeys([*kinds.values(), *reasons]))[:most]
+    sentences = [_stop_text(some(names[reason], MOST_NAMES), *reason) for reason in reasons]
+    if len(reasons) < len(names):
+        left_out = sum(len(places) for places in names.values()) - sum(len(names[reason]) for reason in reasons)
+        sentences.append(f"{left_out:,} more must not start, for other reasons; `reconciler show PLAN` lists all.")
+    return sentences
+
+
+def sink_text(row: SinkRow) -> str:
+    stop = "must not start: " if row.stops else ""
+    return f"sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
+
+
+def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:
+    return [sink_text(row) for row in rows if row.stops]
+
 
 Offsets = dict[TopicPartition, int]
 """The next offset to read."""
