@@ -74,59 +74,33 @@ class Fuse:
         self._error = None
 
 
-class _StoreServer:
-    """A server of several stores. It is left alone for ``rest_s`` seconds if ``STORE_FAILURES`` of them failed in them.
-
-    One that fails by itself has a fuse of its own, and is no reason to leave out the others.
-    """
-
-    def __init__(self, rest_s: float) -> None:
-        self._rest_s = rest_s
-        self._failed_at: dict[str, float] = {}
-        self._error: ReconcilerError | None = None
-
-    def blown(self, now: float) -> ReconcilerError | None:
-        recent = [address for address, at in self._failed_at.items() if now - at < self._rest_s]
-        return self._error if len(recent) >= STORE_FAILURES else None
-
-    def failed(self, address: str, error: ReconcilerError, now: float) -> None:
-        self._failed_at[address] = now
-        self._error = error
-
-    def worked(self) -> None:
-        self._failed_at.clear()
-
-
 class StoreFuses:
-    """A fuse for each job's store, and what is known of each server: many stores may be on one."""
+    """A fuse for each store, and one for each server: many stores may be on one server."""
 
     def __init__(self, jobs: Iterable[Job], rest_s: float) -> None:
-        self._own = {job.store: Fuse(STORE_FAILURES, rest_s) for job in jobs}
-        self._server_of = {address: server_of(address) for address in self._own}
-        self._servers = {server: _StoreServer(rest_s) for server in self._server_of.values()}
+        addresses = {job.store for job in jobs}
+        self._server_of = {address: f"server of {server_of(address)}" for address in addresses}
+        self._fuses = {name: Fuse(STORE_FAILURES, rest_s) for name in (*addresses, *self._server_of.values())}
 
     def blown(self, address: str, now: float) -> ReconcilerError | None:
         """The failure because of which the store is left alone; None if it may be tried."""
-        return self._own[address].blown(now) or self._server(address).blown(now)
+        return self._fuses[address].blown(now) or self._fuses[self._server_of[address]].blown(now)
 
     def failed(self, address: str, error: Exception, now: float) -> None:
         """Only what a retry may mend counts: a refusal is an answer, and costs no time."""
         if isinstance(error, Unreachable) and error.retryable:
-            self._own[address].failed(error, now)
+            self._fuses[address].failed(error, now)
             if error.of_server:
-                self._server(address).failed(address, error, now)
+                self._fuses[self._server_of[address]].failed(error, now)
 
     def worked(self, address: str) -> None:
-        self._own[address].worked()
-        self._server(address).worked()
+        self._fuses[address].worked()
+        self._fuses[self._server_of[address]].worked()
 
     def share(self, address: str, other: str, error: Exception) -> bool:
         """Whether both stores may have failed because of ``error``."""
         of_server = isinstance(error, Unreachable) and error.of_server
-        return address == other or (of_server and self._server(address) is self._server(other))
-
-    def _server(self, address: str) -> _StoreServer:
-        return self._servers[self._server_of[address]]
+        return address == other or (of_server and self._server_of[address] == self._server_of[other])
 
 
 # ---------------------------------------------------------------- stores

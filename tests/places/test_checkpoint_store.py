@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import zlib
 
 import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.places.checkpoint import reading
-from reconciler.places.checkpoint.log import fits_checksum
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.places.checkpoint.restart import LateLog, Tracking
 from reconciler.places.folder import LocalFolder
@@ -211,19 +209,6 @@ def test_a_commit_that_a_crash_cut_off_may_be_removed(written):
     assert "remove it: Spark then repeats batch 0" in caught.value.hint
 
 
-@pytest.mark.parametrize("below", ["offsets", "commits"])
-def test_a_copy_of_an_entry_that_spark_takes_for_a_batch_is_named(written, below):
-    for batch in range(2):
-        written.planned(batch, {"o": {"0": batch}})
-        written.done(batch)
-    for name in ("01", "1.bak", "1 (copy)", "1.tmp", "1.compact", ".2.crc"):
-        written.put(f"{below}/{name}", "anything")
-    assert written.rows() == {("o", 0): at(1, 1)}
-    written.put(f"{below}/02", "anything")
-    with pytest.raises(Refused, match=rf"{below}/02 for batch 2, and does not start"):
-        written.rows()
-
-
 def test_a_checkpoint_that_has_lost_its_offset_log_is_not_taken_for_a_new_querys(written):
     """Its rows would be those of the sources' beginning."""
     written.began({"o": {"0": 1}})
@@ -335,39 +320,3 @@ def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert problem in caught.value.message
-
-
-# ---------------------------------------------------------------- Hadoop's checksums
-
-
-def hadoops(data: bytes, size: int = 512) -> bytes:
-    sums = (zlib.crc32(data[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size))
-    return b"crc\0" + size.to_bytes(4, "big") + b"".join(sums)
-
-
-def test_a_checksum_is_a_crc_32_of_each_chunk_and_one_of_another_form_says_nothing():
-    check_value = bytes.fromhex("63726300 00000200 cbf43926")
-    assert fits_checksum(b"123456789", check_value)
-    assert [fits_checksum(data, check_value) for data in (b"123456788", b"123456789 ", b"")] == [False] * 3
-    assert fits_checksum(b"x" * 1300, hadoops(b"x" * 1300))
-    assert not fits_checksum(b"x" * 1300, hadoops(b"x" * 1200))
-    for other in (b"", b"crc\0", b"crc\1" + check_value[4:], b"crc\0" + bytes(8), b"crc\0" + b"\xff" * 8):
-        assert fits_checksum(b"123456788", other)
-
-
-@pytest.mark.parametrize("name", ["offsets/1", "offsets/0", "commits/1", "metadata"])
-def test_a_file_that_does_not_fit_its_checksum_is_read_as_spark_reads_it_with_a_warning(written, name):
-    for batch in (0, 1):
-        written.planned(batch, {"o": {"0": 809 + batch}})
-        written.done(batch)
-    file = written.path / name
-    beside = file.with_name(f".{file.name}.crc")
-    beside.write_bytes(hadoops(file.read_bytes()))
-    assert written.notes() == {""}
-    file.write_bytes(file.read_bytes() + b" ")
-    assert written.rows() == {("o", 0): at(810, 1)}
-    (note,) = written.notes()
-    assert note.startswith(f"{name} does not fit its checksum")
-    assert read_checkpoint(str(written.path)).doubts == (note,)
-    beside.unlink()
-    assert written.notes() == {""}

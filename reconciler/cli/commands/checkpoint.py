@@ -135,8 +135,6 @@ def _lines(described: Description) -> Iterator[str]:
         yield f"missing    {gaps}"
     if found.behind is not None:
         yield f"progress   {found.behind.words()}"
-    for warning in found.doubts:
-        yield f"warning    {warning}"
     if described.operators:
         names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in described.operators)
         yield f"state      {names} · {described.state_provider or 'provider not known'}"

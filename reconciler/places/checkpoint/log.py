@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,7 +38,6 @@ BREAK = re.compile(r"(\r\n|\r|\n)")
 _VERSION = re.compile(r"v0*([1-9][0-9]{0,8})")
 _NULLS = "which a file system leaves after a power failure"
 _BATCH = re.compile(r"0|[1-9][0-9]{0,18}")
-_ODD_BATCH = re.compile(r"[+]?[0-9]{1,18}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Offsets = Mapping[tuple[str, int], int]
@@ -101,11 +99,6 @@ def batch_of(name: str) -> int | None:
     return number if number is None or number <= json_fields.INT64_MAX else None
 
 
-def odd_batch_of(name: str) -> int | None:
-    """The batch for which Spark takes a name that no Spark writes, such as ``07``; None for all other names."""
-    return int(name) if batch_of(name) is None and _ODD_BATCH.fullmatch(name) else None
-
-
 # ---------------------------------------------------------------- files
 
 
@@ -127,8 +120,7 @@ def versioned(data: bytes, known: Sequence[int]) -> tuple[int, list[str]]:
     lines[-1] = lines[-1].rstrip("\0") or lines[-1]
     found = _VERSION.fullmatch(lines[0])
     if found is None:
-        mark = ", but with a byte order mark: save it without one" if lines[0].startswith("\ufeff") else ""
-        raise FieldError(None, f"does not begin with a version{mark}")
+        raise FieldError(None, "does not begin with a version")
     version = int(found.group(1))
     if version not in known:
         verb = "is" if len(known) == 1 else "are"
@@ -181,9 +173,7 @@ def _about(line: str) -> dict[str, object]:
 
 def parse_initial(name: str, data: bytes) -> SourceOffset:
     """Read ``sources/NAME/0``, where a source began. For a source that is not Kafka only the text is kept."""
-    if data[1:2] == b"{" and not data.startswith(b"{"):  # Spark 2.1: one byte of any value, and no version
-        lines = [decoded(data[1:])]
-    elif data.startswith(b"\0"):  # only the Kafka source writes a NUL, for readers older than the version line
+    if data.startswith(b"\0"):  # only the Kafka source writes a NUL, for readers older than the version line
         _, lines = versioned(data[1:], (1,))
     else:
         return SourceOffset(name, data.decode(errors="replace"))
@@ -198,19 +188,6 @@ def parse_initial(name: str, data: bytes) -> SourceOffset:
 def parse_query_id(data: bytes) -> str | None:
     """The query's id, from ``metadata``. Raises FieldError."""
     return json_fields.string(json_fields.json_object(decoded(data)), "id")
-
-
-def fits_checksum(data: bytes, checksum: bytes) -> bool:
-    """False if a file's content is certainly not what it was when Hadoop's checksum, ``.NAME.crc``, was made.
-
-    That is ``crc``, a NUL, the number of bytes in a chunk (int32, big-endian), and the CRC-32 of each chunk (Hadoop
-    3.4, ``ChecksumFs``). A checksum file of another form counts as none.
-    """
-    size = int.from_bytes(checksum[4:8], "big", signed=True)
-    if not checksum.startswith(b"crc\0") or len(checksum) < 8 or size <= 0:
-        return True
-    sums = [zlib.crc32(data[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size)]
-    return checksum[8:] == b"".join(sums)
 
 
 # ---------------------------------------------------------------- offsets

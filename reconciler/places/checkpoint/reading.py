@@ -8,9 +8,7 @@ A copy's manifest says whose numbers its offsets are.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, sleep
@@ -24,7 +22,7 @@ from reconciler.core.json_fields import FieldError
 from reconciler.places.checkpoint import log, restart
 from reconciler.places.checkpoint.log import OffsetEntry, SourceOffset, TornError, UnusableError
 from reconciler.places.checkpoint.restart import Checkpoint, LateLog, LogEntry, behind, refuse_unusable
-from reconciler.places.folder import Folder, LocalFolder, open_folder
+from reconciler.places.folder import Folder, open_folder
 
 T = TypeVar("T")
 
@@ -62,11 +60,10 @@ def read_folder(folder: Folder) -> Checkpoint:
 
 
 class _Reading:
-    """One reading of a checkpoint's files. ``doubts`` as in ``Checkpoint``."""
+    """One reading of a checkpoint's files."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._doubts: list[str] = []
 
     def checkpoint(self) -> Checkpoint:
         folder = self._folder
@@ -80,8 +77,6 @@ class _Reading:
             if not batches and not sources:
                 raise _no_checkpoint(folder) from None
         newest = batches[0] if batches else -1
-        for below, names in logs.items():
-            self._refuse_odd_names(below, names, newest)
         if commits and commits[0] > newest:
             offsets = f"offsets of no batch after {newest}" if batches else "no batch's offsets"
             raise Refused(
@@ -102,18 +97,7 @@ class _Reading:
         except FieldError as err:
             raise _not_understood(folder, f"offsets/{newest}", err) from err
         missing = restart.gaps(batches)
-        return replace(
-            found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing, doubts=tuple(self._doubts)
-        )
-
-    def _refuse_odd_names(self, below: str, names: Iterable[str], newest: int) -> None:
-        for name in names:
-            number = log.odd_batch_of(name)
-            if number is not None and number > newest:
-                raise Refused(
-                    f"Spark takes the file {self._folder.shown}/{below}/{name} for batch {number}, and does not start.",
-                    hint=f"If it is a copy that a person made, move it out of {below}.",
-                )
+        return replace(found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing)
 
     def _entries(self, batches: Sequence[int], *, committed: bool) -> tuple[OffsetEntry | None, OffsetEntry | None]:
         """The newest entry and the one before it."""
@@ -138,22 +122,10 @@ class _Reading:
                 f"{self._folder.shown} is an unfinished copy of a checkpoint.",
                 hint="If no other process is making it, delete it, and make a new one.",
             )
-        if isinstance(self._folder, LocalFolder):
-            self._compare_checksum(name, data)
         try:
             return parse(data)
         except FieldError as err:
             raise _not_understood(self._folder, name, err, torn if isinstance(err, TornError) else None) from err
-
-    def _compare_checksum(self, name: str, data: bytes) -> None:
-        path, last = posixpath.split(name)
-        beside = posixpath.join(path, f".{last}.crc")
-        with suppress(FileNotFoundError):
-            if not log.fits_checksum(data, self._folder.read(beside)):
-                self._doubts.append(
-                    f"{name} does not fit its checksum {beside}: it was edited or damaged. Spark reads it, unless it "
-                    "is set to FileSystemBasedCheckpointFileManager: then remove the checksum"
-                )
 
 
 def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> LateLog | None:

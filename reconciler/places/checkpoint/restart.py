@@ -90,7 +90,7 @@ class Checkpoint:
     ``last`` is the newest entry of the offset log, ``before`` the entry before it that is still there (None for both in
     a checkpoint of a query that has planned no batch). ``initial``: the offsets at which sources began, by name.
     ``behind``: the query may have put out more than the offset log says. ``missing``: the first and the last number of
-    each gap in the offset log, the newest gap last. ``doubts``: warnings about files, without full stops.
+    each gap in the offset log, the newest gap last.
     """
 
     query_id: str | None
@@ -101,7 +101,6 @@ class Checkpoint:
     positions: tuple[SourcePosition, ...]
     behind: LateLog | None = None
     missing: tuple[tuple[int, int], ...] = ()
-    doubts: tuple[str, ...] = ()
 
     @property
     def lacks_entry_before(self) -> bool:

@@ -89,7 +89,6 @@ class Description:
             "state": {"provider": self.state_provider, "operators": [asdict(each) for each in self.operators]},
             "cloned_from": self.cloned_from,
             "behind": late and {"tracking": late.tracking.name.lower(), "step_ms": late.step_ms},
-            "warnings": list(found.doubts),
         }
 
 
@@ -249,7 +248,7 @@ def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: S
         parts.append(found.missing_words())
     if found.behind is not None:
         parts.append(found.behind.words(_last_step(found, key)))
-    return "; ".join([*parts, *found.doubts])
+    return "; ".join(parts)
 
 
 def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:

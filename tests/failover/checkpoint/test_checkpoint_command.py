@@ -58,7 +58,6 @@ def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFi
         "state": {"provider": None, "operators": [{"number": 0, "name": "dedupe", "partitions": 2}]},
         "cloned_from": None,
         "behind": None,
-        "warnings": [],
     }
 
 

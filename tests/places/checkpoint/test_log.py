@@ -91,7 +91,7 @@ def test_lines_end_as_java_ends_them_and_may_be_padded(end, tail):
         (b'v1\n\n{"o":{"0":9223372036854775808}}', "source 0: o-0 is not between"),
         (b"\0" * 90, "has only null bytes, which a file system leaves after a power failure"),
         (b"\n", "is empty"),
-        (b'\xef\xbb\xbfv1\n\n{"o":{"0":1}}', "with a byte order mark: save it without one"),
+        (b'\xef\xbb\xbfv1\n\n{"o":{"0":1}}', "does not begin with a version"),
         (b'V1\n\n{"o":{"0":1}}', "does not begin with a version"),
         (b'v1\n\n{"o":{"0":1}}\n\n', "has a blank line, which Spark takes for one more source"),
         (b'v1\n\n{"o":{"0":1}}\n\0\0', "has a blank line"),
