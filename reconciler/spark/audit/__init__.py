@@ -15,21 +15,21 @@ examples with their places, all findings as Parquet, and what could not be compa
     )
     print(result.verdict, result.totals["lost"])
 
-Theory of operation. Each plan ends one *stay* of the job and begins the next: the job read a cluster's partition from
-one plan's resume offset up to the stored offset of the plan that took it away. One failover is two stays. Every record
-of the logs is *sighted* once: its name, its cluster, and how many stays read it. The name is the job's message id, or a
-hash of key and value. Grouped by name with the output's rows, the sightings are a handful of numbers
-(``figures.Counts``), from which all figures follow by one pure function. Without an output, what the stays read is
-taken for it: that shows what the resume offsets skip and repeat.
+Theory of operation. Each plan ends one *stay* of the job and begins the next. In a stay the job reads a partition from
+the resume offset of one plan up to the stored offset of the next plan. One failover is two stays. Every record of the
+logs is *sighted* once: its name, its cluster, and how many stays read it. The name is the job's message id, or a hash
+of key and value. Sightings and the output's rows are grouped by name; from each name's counts (``result.Counts``) one
+pure function computes all figures. Without an output, the records that the stays read take its place: that shows what
+the resume offsets skip and repeat.
 
 - A1  Every range is fixed before the first record is read, and read once: all figures are about the same records.
-- A2  A record may stand in two logs, since mirrors copy it. It is one record: the larger of both counts is the most,
-      the smaller the least that the job had to put out. Unique ids make both 1. Over one failover the log that the job
-      left knows the number.
+- A2  A record may be in two logs, since mirrors copy it. It is one record: the job had to put it out at most as often
+      as the larger of both counts, and at least as often as the smaller. With unique ids both are 1. Over one failover
+      the log that the job left has the right number.
 - A3  Only counters and 16 bytes of a name pass between executors. Names with a finding are kept on their disks; only
       sums by partition and a bounded number of examples reach the driver.
-- A4  ``uncompared`` lists everything that was not compared, with its reason. No result is clean unless that is empty: a
-      side of which nothing was read, records without an id, or records that no log has any more prove nothing.
+- A4  ``uncompared`` lists everything that was not compared, with its reason: a side of which nothing was read, records
+      without an id, records that no log has any more. A result is clean only if the list is empty.
 """
 
 from reconciler.spark.audit.output import Columns, Output

@@ -1,4 +1,4 @@
-"""The logs' extents over all stays, looked up once before any record is read; and what they cannot show."""
+"""The logs' extents over all stays, looked up before any record is read; and the parts that they cannot show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import ClusterAccess, reads_committed
 
 Until: TypeAlias = Mapping[TopicPartition, int | None] | None
-"""The job's position by partition of its last cluster, None where it is unknown; without any, the logs' ends."""
+"""The job's position by partition of its last cluster, None if unknown. Without a mapping: the logs' ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,17 @@ class Edges:
 
     @property
     def is_left_out(self) -> bool:
-        """True if all that the log has or had is older than the audit's begin."""
+        """True if all records of the log, also deleted ones, are older than the audit's begin."""
         return self.end == 0 or self.log_start < self.start == self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The offsets of one partition that are read: [start, end).
+    """The offsets of one partition that the audit reads: [start, end).
 
-    ``read`` by the stays. ``until``: nothing is expected from there on; None: all is. ``is_unplaced``: how far the job
-    has read is not known, and ``until`` is its last resume offset.
+    ``read``: the ranges that the stays read. ``until``: the job is not expected to have read from there on; None:
+    it is expected to have read all. ``is_unplaced``: the job's position is unknown, and ``until`` is its last resume
+    offset.
     """
 
     at: TopicPartition
@@ -55,22 +56,22 @@ class Reach:
 
     @property
     def is_short(self) -> bool:
-        """True if the log ends before an offset of the plans: it is no longer the one that they were made for."""
+        """True if the log ends before an offset of the plans: it is not the log that they were made for."""
         return any(self.edges.end < max(each.start, each.end) for each in self.read)
 
     @property
     def hides_records(self) -> bool:
-        """True if there are records of which it is not known whether the job has read them."""
+        """True if it is unknown of some records whether the job has read them."""
         return self.is_unplaced and max(self.until or 0, self.edges.start) < self.edges.end
 
     def is_cut_off(self, cut: int) -> bool:
-        """True if records from the cut on were deleted. Those that the audit leaves out by their time do not count."""
+        """True if records from the cut on were deleted. Records that are older than the audit's begin do not count."""
         return cut < self.edges.log_start == self.edges.start
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLog:
-    """One cluster's side of the audit. ``silent`` are partitions of its topics that hold records and are in no plan."""
+    """One cluster's side of the audit. ``silent``: partitions of its topics that hold records and are in no plan."""
 
     cluster: ClusterAccess
     cluster_id: str
@@ -80,7 +81,7 @@ class ClusterLog:
 
 @dataclass(frozen=True, slots=True)
 class ReachedLogs:
-    """The logs that answered; a sentence for each cluster that was given and did not; and clusters not given."""
+    """The logs that answered; a sentence for each cluster that did not; and the clusters that were not given."""
 
     logs: tuple[ClusterLog, ...]
     dead: tuple[str, ...]
@@ -92,18 +93,18 @@ class ReachedLogs:
 
     @property
     def are_whole(self) -> bool:
-        """True if no log lacks its first records, so that a row of the output must be in one of them."""
+        """True if every log has its first records, so that a row of the output must match a record."""
         return self.all_read and not any(reach.edges.log_start for log in self.logs for reach in log.reaches)
 
 
 def look_at(
     found: Stays, given: Mapping[str, ClusterAccess], *, until: Until, since_ms: int | None, has_output: bool = True
 ) -> ReachedLogs:
-    """The logs of the plans' clusters. ``given``: their settings, under a name for messages. Without an output, each
-    from where the job first read it: the first cluster may have deleted what is before.
+    """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
 
-    Raises Changed if a cluster is none of the plans', or a log is no longer the one that the job has read; Unreachable
-    if the cluster where the job is now does not answer; Refused.
+    Without an output, each log is read from where the job first read it: the first cluster may have deleted earlier
+    records. Raises Changed if a cluster is none of the plans', or a log is not the one that the job has read;
+    Unreachable if the job's last cluster does not answer; Refused.
     """
     logs: dict[int, ClusterLog] = {}
     dead: dict[str, ReconcilerError] = {}
@@ -133,7 +134,7 @@ def look_at(
 def _look(
     found: Stays, name: str, cluster: ClusterAccess, until: Until, since_ms: int | None, has_output: bool
 ) -> tuple[int, ClusterLog]:
-    # As Spark reads it: behind an open transaction, Spark would wait forever for records that no consumer gets.
+    # Ends as Spark sees them: Spark would wait forever for records behind an open transaction.
     committed_only = reads_committed(cluster.options)
     with closing(cluster.reader(name, committed_only=committed_only)) as reader:
         info = reader.describe({at.topic for each in found.clusters for at in each.intervals})
@@ -154,7 +155,7 @@ def _look(
 
 
 def _which(found: Stays, name: str, info: ClusterInfo) -> int:
-    """The number of the plans' cluster that this is. Raises Changed if it is none."""
+    """The number of this cluster among the plans'. Raises Changed if no plan has it."""
     ids = [each.cluster_id for each in found.clusters]
     if info.cluster_id in ids:
         return ids.index(info.cluster_id)
@@ -167,7 +168,7 @@ def _which(found: Stays, name: str, info: ClusterInfo) -> int:
 
 
 def _present(stays: ClusterStays, info: ClusterInfo) -> dict[TopicPartition, tuple[Interval, ...]]:
-    """The stays' partitions, without those that the cluster never had. Raises Changed for one that it has no more."""
+    """The stays' partitions that the cluster has. Raises Changed for a partition that was deleted or recreated."""
     recreated = {topic for topic, id in stays.topic_ids if info.topic_id(topic) not in (None, id)}
     found = {}
     for at, intervals in stays.intervals.items():
@@ -176,8 +177,8 @@ def _present(stays: ClusterStays, info: ClusterInfo) -> dict[TopicPartition, tup
             found[at] = intervals
         elif is_there or any(each.end != 0 for each in intervals):
             raise Changed(
-                f"{at} is no longer the log that the plans are about: it was deleted or recreated.",
-                hint="Its records cannot be compared any more: leave out the plans from before, or that cluster.",
+                f"{at} was deleted or recreated since the plans were made.",
+                hint="Its records are gone: leave out the earlier plans, or that cluster.",
             )
     return found
 
@@ -188,7 +189,7 @@ def _reach(
     stop, is_unplaced = stays.undecided.get(at), False
     if stays.is_last and intervals[-1].end is None:
         position = (until or {}).get(at, edge.end)
-        known = max(position or 0, intervals[-1].start)  # what a hand-over skipped is expected, too
+        known = max(position or 0, intervals[-1].start)  # records that a move skipped are expected, too
         stop, is_unplaced = min(edge.end, known), position is None
     last = edge.end if stop is None else stop
     read = (StayRange(each.stay, *at, each.start, last if each.end is None else each.end) for each in intervals)
@@ -212,7 +213,7 @@ def edges_of(reader: LogReader, places: Iterable[TopicPartition], since_ms: int 
 
 
 def _require_anchors(reader: LogReader, rows: Iterable[PartitionPlan], edges: Mapping[TopicPartition, Edges]) -> None:
-    """Raise Changed unless the last processed records are where the job saw them: else this is another log."""
+    """Raise Changed unless each last processed record is where the plan has it: else this is another log."""
     anchors = {}
     for row in rows:
         at, anchor = row.source_key, row.anchor
@@ -232,16 +233,16 @@ def _require_anchors(reader: LogReader, rows: Iterable[PartitionPlan], edges: Ma
 
 def _another_log(at: TopicPartition) -> Changed:
     return Changed(
-        f"{at} is not the log that the job has read: the last processed record is not where the plan says.",
+        f"{at} is not the log that the job has read: the last processed record is not at the plan's offset.",
         hint="It was recreated, or the plan was made after the failover. Audit without that cluster.",
     )
 
 
-# ---------------------------------------------------------------- what the logs do not show
+# ---------------------------------------------------------------- parts that the logs cannot show
 
 
 def uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> Iterator[Uncompared]:
-    """What no log shows, so that nothing found does not mean that all is well."""
+    """The parts that no log shows: without findings there, the job may still have lost or doubled records."""
     for sentence in looked.dead:
         yield Uncompared("cluster_unanswered", (), f"{sentence} Not compared. If it is gone for good: --no-source.")
     if found.undecided:
@@ -255,17 +256,17 @@ def uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> Iterat
             yield _of("log_short", short, text)
         if hidden := [reach.at for reach in log.reaches if reach.hides_records]:
             text = (
-                "How far the job has read {} is not known: its store has no offset of this cluster there, or only one "
-                "before the resume offset. Audit without --until stored once the job has reached the log's end or is "
-                "stopped; or with a configuration whose store is where the job keeps its offsets now."
+                "The job's position in {} is unknown: its store has no offset of this cluster at or after the resume "
+                "offset. Name the job's present store in the configuration, or wait until the job has reached the "
+                "log's end and audit without --until stored."
             )
             yield _of("position_unknown", hidden, text)
     if gone := _deleted(found, looked.logs, has_output=has_output):
         text = (
-            "Of {} no log has all records that the job should have read after a failover. To leave these out, audit "
-            "the later plans alone, or with --since."
+            "No log has all records of {} that the job should have read after a failover. Audit the later plans alone, "
+            "or use --since."
             if has_output
-            else "Records of {} were deleted after a failover: without the output it is not known who got them."
+            else "Records of {} were deleted after a failover: only the job's output can show whether it read them."
         )
         yield _of("records_deleted", gone, text)
 
@@ -276,10 +277,10 @@ def _of(reason: str, places: Sequence[TopicPartition], text: str) -> Uncompared:
 
 
 def _deleted(found: Stays, logs: Sequence[ClusterLog], *, has_output: bool) -> list[TopicPartition]:
-    """The partitions of which no log that was read has all records that a stay should have read.
+    """The partitions for which no log has all records that a stay should have read.
 
-    Records were deleted from a resume offset on, and so they were from the log that the job had left, from the stored
-    offset on. Without the output, either is enough. A partition without a stored offset began anywhere.
+    Records from a resume offset on were deleted there, and records from the stored offset on in the log that the job
+    had left. Without the output, one of both is enough. A partition without a stored offset may begin anywhere.
     """
     named = {each.cluster_id for each in found.clusters}
     reaches = {

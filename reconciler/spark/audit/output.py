@@ -33,8 +33,8 @@ _NO_SUCH_FORMAT = "DATA_SOURCE_NOT_FOUND"
 class Columns:
     """The output's column for each field, by name; nested fields have dots.
 
-    ``id``, the very value that ``[jobs.identity] id`` reads: bytes, text or whole numbers. Or ``key`` and ``value``:
-    the record's own bytes. ``topic`` and ``partition``, where the job read it, are used too, if both are given.
+    Either ``id``, the value that ``[jobs.identity] id`` reads: bytes, text or whole numbers. Or ``key`` and ``value``:
+    the record's own bytes. ``topic`` and ``partition`` of the record are used too, if both are given.
     """
 
     id: str | None = None
@@ -157,11 +157,11 @@ def sink_rows(
             with_jars = _by_delta(spark, place, more)
             if with_jars is not None:
                 return with_jars
-            more["basePath"] = place  # partition columns stand in the paths alone
+            more["basePath"] = place  # only the paths have the partition columns
         kind, files = "parquet", list(sink.data_files())
     else:
         raise ConfigError(
-            f"The rows of {sink.shown} are not known: it tells only batches.",
+            f"The sink {sink.shown} shows only batches, not rows.",
             hint="Name the rows: --output FORMAT:PATH",
         )
     if not files:

@@ -23,7 +23,7 @@ SPLIT = ("doubled_as_announced", "doubled_beyond")  # ``doubled`` in two
 
 @dataclass(frozen=True, slots=True)
 class Uncompared:
-    """What was not compared, and why: a ``reason`` for programs, the partitions if any, a sentence for people."""
+    """A part that was not compared: its ``reason`` for programs, its partitions if any, and a sentence for people."""
 
     reason: str
     partitions: tuple[str, ...]
@@ -32,7 +32,7 @@ class Uncompared:
 
 @dataclass(frozen=True, slots=True)
 class StayRange:
-    """What one stay read of a partition: [start, end). ``stay`` is its number in ``AuditResult.stays``."""
+    """The offsets of a partition that one stay read: [start, end). ``stay`` is its number in ``AuditResult.stays``."""
 
     stay: int
     topic: str
@@ -45,7 +45,7 @@ class StayRange:
 class ComparedSide:
     """A cluster's log or the job's output: ``compared`` records or rows, and others, which do not identify a record.
 
-    ``name`` is the cluster's id, or the output's address. ``read``: what the stays read of a log.
+    ``name``: the cluster's id, or the output's address. ``read``: the ranges of a log that the stays read.
     """
 
     name: str
@@ -56,10 +56,10 @@ class ComparedSide:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The figures of one partition, named as where the job was first; ``partition`` None: of all the topic's.
+    """The figures of one partition, by its name where the job was first; ``partition`` None: of the whole topic.
 
-    ``topic`` None: rows of no partition. ``compared``: records in each of the clusters' logs. ``replay_at_most``: what
-    the plans announced.
+    ``topic`` None: rows of no partition. ``compared``: records in each of the clusters' logs. ``replay_at_most``: the
+    bound that the plans announced.
     """
 
     topic: str | None
@@ -78,7 +78,7 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a log has a record first, and which stays read that offset."""
+    """The first place of a record in a log, and the stays that read that offset."""
 
     cluster_id: str
     topic: str
@@ -99,9 +99,9 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """A whole audit. ``stays``: the cluster of each. ``output`` None: judged by what the stays read.
+    """A whole audit. ``stays``: the cluster of each. ``output`` None: judged by the records that the stays read.
 
-    ``uncompared`` keeps the verdict from being clean. ``logs_are_whole``: all were read, with their first records.
+    With an ``uncompared`` part the verdict is not clean. ``logs_are_whole``: all were read, with their first records.
     """
 
     tool_version: str
@@ -129,7 +129,7 @@ class AuditResult:
 
     @property
     def rows_must_match(self) -> bool:
-        """True if a row of no record is a finding: every record was compared."""
+        """True if every record was compared, so that a row of no record is a finding."""
         return self.logs_are_whole and not self.uncompared
 
     @property
@@ -155,7 +155,7 @@ class AuditResult:
 
 
 def with_split(figures: Mapping[str, int], at_most: int, *, exactly_once: bool) -> dict[str, int]:
-    """The figures, with ``doubled`` split: a job may read again as many records as the plans announced, if any."""
+    """The figures with ``doubled`` split: the job may read again as many records as the plans announced."""
     doubled, read_again = figures["doubled"], figures["doubled_read_again"]
     announced = 0 if exactly_once else min(read_again, at_most, doubled)
     return {**figures, "doubled_as_announced": announced, "doubled_beyond": doubled - announced}
@@ -170,16 +170,15 @@ FIGURES = (
     "possibly_doubled",
     "unknown_rows",
 )
-"""``lost_unread``: of the lost ones, those that no stay read. ``doubled_read_again``: those that two stays read."""
+"""``lost_unread``: lost records that no stay read. ``doubled_read_again``: doubled records that two stays read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """How often one name occurs. Numbers, or Spark's columns.
 
-    ``held``: in each cluster's log. ``read``: how often the job's stays came across it, on all clusters. ``ahead``: of
-    the copies on the last cluster, those that the job has not come to. ``rows``: in the output; without one, the same
-    as ``read``.
+    ``held``: in each cluster's log. ``read``: how often the job's stays read it, on all clusters. ``ahead``: copies on
+    the last cluster that the job has not reached. ``rows``: in the output; without one, the same as ``read``.
     """
 
     held: Sequence[Any]
@@ -190,10 +189,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides how a name is judged.
+    """How a name is judged.
 
-    ``unique``: no two records share a name. ``from_first``: all records of the first log were written there, so that
-    it knows how many there are; others may have a mirror's second copies. ``all_read``: every cluster's log was read.
+    ``unique``: no two records share a name. ``from_first``: all records of the first log were written there, so it has
+    the right number; other logs may have a mirror's second copies. ``all_read``: every cluster's log was read.
     """
 
     unique: bool = False
@@ -204,9 +203,9 @@ class Rules:
 def judge(n: Counts, rules: Rules, use: Any) -> dict[str, Any]:
     """Each of ``FIGURES`` for one name. ``use`` has ``least``, ``greatest`` and ``where`` for numbers, or for columns.
 
-    The least that the job must have put out is what every log has, since a mirror may send twice, and 1 where not every
-    log has it. The most is what the fullest log has. A copy that lies ahead of the job is not expected yet, unless a
-    stay has come across the record already.
+    The job must have put a record out at least as often as every log has it, since a mirror may send twice, or once if
+    not every log has it; and at most as often as the fullest log. A copy ahead of the job is not expected yet, unless a
+    stay has read the record already.
     """
 
     def above(value: Any) -> Any:
@@ -229,7 +228,7 @@ def judge(n: Counts, rules: Rules, use: Any) -> dict[str, Any]:
         "lost_unread": use.least(lost, above(due_must - n.read)) if rules.all_read else 0,
         "possibly_lost": above(due_may - n.rows) - lost,
         "doubled": doubled,
-        # Where a log is missing, what was read there is not known: each reading here may be the second one.
+        # If a log is missing, it is unknown what was read there: each reading here may be the second one.
         "doubled_read_again": use.least(doubled, above(n.read - may) if rules.all_read else n.read),
         "possibly_doubled": use.where(in_a_log, above(use.least(n.rows, may) - must), 0),
         "unknown_rows": use.where(in_a_log, 0, n.rows),

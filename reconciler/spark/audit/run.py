@@ -54,7 +54,7 @@ def audit(
     source_options: Mapping[str, str] | None = None,
     now_ms: int | None = None,
 ) -> AuditResult:
-    """Count what a job lost and doubled over all failovers of ``plans`` (package docstring: an example, the method).
+    """Count the records that a job lost and doubled over all failovers of ``plans`` (the package has an example).
 
     ``plans`` are the applied plans in any order, as paths or values. ``destination`` and ``source`` are librdkafka
     properties, and ``…_options`` those of Spark's Kafka source. ``id`` is as in ``[jobs.identity]``. ``unique``: no two
@@ -169,7 +169,7 @@ def _plan_of(given: Plan | str | Path) -> Plan:
         ) from error
 
 
-# ---------------------------------------------------------------- Spark's refusals
+# ---------------------------------------------------------------- Spark's errors
 
 
 @contextmanager
@@ -194,9 +194,9 @@ def _spark_errors() -> Iterator[None]:
 
 
 def _refuse_unwritable(spark: SparkSession, folder: str) -> None:
-    """Raise ConfigError where the folder exists or cannot be made: before its findings are computed for nothing.
+    """Raise ConfigError if the folder exists or cannot be made, before its findings are computed.
 
-    Makes it and removes it again. On Spark Connect, whose server has the files, nothing is tried.
+    It makes the folder and removes it again. Over Spark Connect it tries nothing: the server has the files.
     """
     context = getattr(spark, "_sc", None)
     if context is None:
@@ -227,13 +227,13 @@ def compared(naming: Naming, *, has_output: bool) -> Iterator[str]:
 
 
 def of_sides(result: AuditResult) -> Iterator[Uncompared]:
-    """The sides and records that could not be compared, once they were counted."""
+    """The sides and records that could not be compared, by their counts."""
     sides = {f"cluster {each.name}": each.compared for each in result.clusters}
     if result.output is not None:
         sides[result.output.name] = result.output.compared
     for name, count in sides.items():
         if not count:
-            yield Uncompared("nothing_read", (), f"Nothing of {name} could be compared: it shows nothing.")
+            yield Uncompared("nothing_read", (), f"No record or row of {name} could be compared.")
     nameless = [each for each in result.partitions if each.not_compared]
     if nameless:
         names = tuple(each.name for each in nameless)
@@ -242,23 +242,23 @@ def of_sides(result: AuditResult) -> Iterator[Uncompared]:
         yield Uncompared(
             "no_id",
             names,
-            f"{records:,} records of the logs have no id, and were not compared: they are of {some(names)}. "
+            f"{records:,} records of {some(names)} have no id, and were not compared. "
             + (f"No record of {some(bare)} has one. " if bare else "")
             + "Correct the job's id, or name the output's key and value, which every record has.",
         )
 
 
 def notes(found: Stays, looked: ReachedLogs, result: AuditResult) -> Iterator[str]:
-    """What the figures may hide, and what was left out on purpose."""
+    """Records that the figures may hide, and records that were left out on purpose."""
     for cluster in looked.absent:
-        yield f"Cluster {cluster} was not read: what only it has, and what the job read there, is not known."
+        yield f"Cluster {cluster} was not read: its own records, and what the job read there, are unknown."
     yield from found.assumed
     if result.since_ms is not None:
-        yield f"Records of the logs older than {stamp(result.since_ms)} were left out, as the audit was told to."
+        yield f"Records older than {stamp(result.since_ms)} were left out (--since)."
     for log in looked.logs:
         cut = [str(reach.at) for reach in log.reaches if reach.edges.log_start > 0]
         if cut:
-            yield f"Cluster {log.cluster_id} has deleted the first records of {some(cut)}: they are not known."
+            yield f"Cluster {log.cluster_id} has deleted the first records of {some(cut)}."
     if found.spread:
         yield f"Partitions of {some(sorted(found.spread))} do not correspond: each topic is compared as a whole."
     if result.output is not None and result.output.not_compared:
@@ -267,12 +267,12 @@ def notes(found: Stays, looked: ReachedLogs, result: AuditResult) -> Iterator[st
     if lost := totals["possibly_lost"]:
         yield (
             f"{lost:,} records may be lost: a log has them more often than the job put them out. A mirror may have "
-            "sent them twice, or another writer may have written them."
+            "sent them twice, or another program may have written them."
         )
     if doubled := totals["possibly_doubled"]:
         yield (
-            f"{doubled:,} more may be doubled: a log has them more than once. They may be equal records, or records "
-            "that a mirror has sent twice."
+            f"{doubled:,} more may be doubled: a log has them more than once. They are equal records, or a mirror sent "
+            "them twice."
         )
     if totals["unknown_rows"] and not result.rows_must_match:
         yield f"{totals['unknown_rows']:,} rows of the output match no record that was read."

@@ -20,9 +20,8 @@ class Interval(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What has figures of its own: a partition of the topic where the job was first, or all of them (None).
-
-    A topic is one unit if its partitions do not correspond between the clusters.
+    """A partition of the topic where the job was first; or the whole topic (None), if its partitions do not correspond
+    between the clusters. Each unit has figures of its own.
     """
 
     topic: str
@@ -34,7 +33,7 @@ class ClusterStays:
     """All stays on one cluster, by partition. ``cluster_id`` None: no plan names it.
 
     ``left``: the rows of each plan that led away. ``is_last``: the job is there now. ``undecided``: partitions without
-    an offset in a plan, and from where on nothing is expected of them.
+    an offset in a plan; the job is not expected to have read from the given offset on.
     """
 
     cluster_id: str | None
@@ -56,10 +55,10 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """One job's stays. ``order`` has the cluster of each. Each of ``hops`` ends one stay and begins the next.
+    """One job's stays. ``order``: the cluster of each. Each of ``hops`` ends one stay and begins the next.
 
-    ``roots``: the topic's name where the job was first, by each cluster's name of it. ``spread`` are the roots whose
-    partitions do not correspond. ``announced``: the plans' replay bounds. ``assumed``: what no plan states.
+    ``roots``: the topic's name where the job was first, by each cluster's name of it. ``spread``: the roots whose
+    partitions do not correspond. ``announced``: the plans' replay bounds. ``assumed``: facts that no plan states.
     """
 
     job: str
@@ -85,8 +84,7 @@ class Stays:
 def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
     """The stays between these plans, in the order in which they were made.
 
-    Raises ConfigError unless each plan begins where the one before it led to; NeedsPerson if it is not clear which job
-    is meant.
+    Raises ConfigError unless each plan begins where the previous one led to, and if it is not clear which job is meant.
     """
     chosen = sorted(((plan, plan.job(job)) for plan in plans), key=lambda each: each[0].created_at)
     if not chosen:
@@ -142,11 +140,11 @@ def _joined(hop: Hop, other: Hop, created_at: str) -> Hop:
 
 
 def _with_sources(hops: Sequence[Hop]) -> list[Hop]:
-    """The hops with their source clusters: each begins where the one before it led to. Raises ConfigError if not."""
+    """The hops with their source clusters. Raises ConfigError unless each begins where the previous one led to."""
     found: list[Hop] = []
     for number, hop in enumerate(hops):
         before = found[-1].destination_id if found else None
-        # The first plan need not name its source. On the way there and back it is where the second one led to.
+        # The first plan need not name its source. After a way back it is the cluster that the second plan leads to.
         inferred = before or (hops[1].destination_id if len(hops) > 1 else None)
         source = hop.source_id or inferred
         if before is not None and source != before:
@@ -194,7 +192,7 @@ def _stay(
     ends = {} if behind is None else {row.source_key: row.stored_offset for row in behind.rows}
     for at in sorted({*starts, *ends}):
         start = starts.get(at, 0)
-        if start is None:  # undecided: the job could not start there
+        if start is None:  # the job could not start there
             continue
         if behind is None:
             yield at, Interval(number, start, None)

@@ -28,7 +28,7 @@ from reconciler.spark.audit.stays import Stays
 from reconciler.spark.batches.reading import read
 
 NAME_BYTES = 16
-"""Bytes of a name's hash that are kept: two of 10^9 names are equal with a chance of 10^-21."""
+"""Bytes kept of a name's hash: two of 10^9 names are equal with a probability of 10^-21."""
 OFFSET_BITS = 44
 """``at`` is a reach's number and an offset in one number, whose minimum needs no sort: exact for offsets below 2^44."""
 OUTPUT, NOWHERE = -1, -1
@@ -36,17 +36,17 @@ OUTPUT, NOWHERE = -1, -1
 SCHEMA = "scope int, name binary, cluster int, unit int, read int, ahead int, at bigint"
 """Names are compared within a ``scope``. ``unit`` is its number in ``Stays.units``; null for rows without a place."""
 KINDS = ("lost", "possibly_lost", "doubled", "unknown_rows")
-"""The figures of which each is a finding; the others say more about them."""
+"""The figures that are findings; the others are details of them."""
 PER_TASK = 2_000_000
-"""Records that one task reads of a partition at most, so that its names fit into its share of the memory."""
+"""The most records of a partition that one task reads, so that their names fit into its memory."""
 SUMMING_TASKS = 16
-"""Tasks that keep the findings and sums. Spark's 200 would cost more than the few rows that most have."""
+"""Tasks that keep the findings and sums. Spark's 200 would cost more than their few rows."""
 EXAMPLES = 10  # of each kind
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is fixed before the first record is read. ``apart``: names are compared within a unit. ``rules`` judge."""
+    """Everything that is fixed before the first record is read. ``apart``: names are compared within a unit."""
 
     found: Stays
     looked: ReachedLogs
@@ -56,7 +56,7 @@ class Scope:
     since_ms: int | None = None
 
     def of(self, unit: Column, name: Column) -> Column:
-        """The scope of a record or row. Those without a name are counted by unit."""
+        """The scope of a record or row. Records without a name are counted by unit."""
         return unit if self.apart else f.when(name.isNull(), unit).otherwise(0)
 
 
@@ -76,7 +76,7 @@ def records_of(spark: SparkSession, log: ClusterLog, scope: Scope) -> DataFrame 
 
 
 def sighted(records: DataFrame, log: ClusterLog, scope: Scope, number: int) -> DataFrame:
-    """Each record, as ``SCHEMA``: how many stays have read it, whether it lies ahead of the job, where it is."""
+    """Each record, as ``SCHEMA``: how many stays have read it, whether it is ahead of the job, and its place."""
     most = max((len(reach.read) for reach in log.reaches), default=0)
     cuts = f.broadcast(_cuts(records.sparkSession, log, scope, most))
     named = scope.naming.named(records, "topic", "partition", "offset")
@@ -143,7 +143,7 @@ _COLUMNS = SimpleNamespace(
     greatest=lambda one, other: f.greatest(_column(one), _column(other)),
     where=lambda condition, then, otherwise: f.when(condition, _column(then)).otherwise(_column(otherwise)),
 )
-"""What ``judge`` needs for Spark's columns."""
+"""The functions with which ``judge`` computes on Spark's columns."""
 
 
 @dataclass(frozen=True)
