@@ -12,9 +12,8 @@ from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.memory import MemoryState
-from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers
-from reconciler.state.store import StateStore
+from reconciler.state.store import StateStore, open_state
 
 WHO = Stamp("ops@here", 1_800_000_000_000)
 _nonces = count()

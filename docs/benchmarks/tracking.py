@@ -31,8 +31,8 @@ from reconciler.spark.started import Job, job
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.start import Start
+from reconciler.state.store import open_state
 from tests.demo.lab.kafka import KafkaCluster
 from tests.spark.sessions import local_session
 

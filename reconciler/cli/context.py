@@ -16,7 +16,7 @@ from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.config.file import Config, Job, load_config
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.failover import inputs
 from reconciler.failover.inputs import refuse_wrong

@@ -26,7 +26,7 @@ from reconciler.config.addresses import (
 )
 from reconciler.config.identity import IdentitySettings, identity_from_settings
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
-from reconciler.config.places import place_of
+from reconciler.config.places import faults_beside, place_of
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.sections import Homes, any_home, with_homes
 from reconciler.config.settings import (
@@ -44,7 +44,6 @@ from reconciler.config.settings import (
 )
 from reconciler.config.streams import Naming
 from reconciler.config.table import UNITS, Faults, Table, Unknown
-from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError, together
 from reconciler.core.question import Behind, NoAnchor, StartAt, StartPlace

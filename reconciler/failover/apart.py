@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.config.places import server_of
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places

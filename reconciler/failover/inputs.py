@@ -47,7 +47,7 @@ def open_state_store(config: Config) -> StateStore:
             hint='Add [state] store = "postgresql://HOST/DATABASE" (or files:, hbase:, sqlite:), then make it: '
             "reconciler init -c FILE",
         )
-    from reconciler.state.opening import open_state
+    from reconciler.state.store import open_state
 
     return open_state(config.state)
 

@@ -29,7 +29,7 @@ from reconciler.places.registry import open_store, traits
 from reconciler.ports import topic_counts
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 
 
 def expanded(

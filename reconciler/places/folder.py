@@ -27,8 +27,7 @@ from time import time
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from reconciler.config.addresses import without_secrets
-from reconciler.config.file_systems import LOCAL, not_installed, not_set_up, scheme_of_path
+from reconciler.config.addresses import LOCAL, not_installed, not_set_up, scheme_of_path, without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, name_new, not_a_folder, refuse_dangling, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting

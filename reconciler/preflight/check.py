@@ -35,7 +35,7 @@ from reconciler.preflight.stores import Trials, World, job_sinks, job_store
 from reconciler.preflight.survey import are_framed, sample
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 
 DESTINATION, SOURCE, MIRROR = "destination", "source", "mirror"
 RECORDS = 20

@@ -22,7 +22,7 @@ from reconciler.places.registry import checkpoint_path, traits
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp, first
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> dict[str, Capabilities]:

@@ -32,8 +32,8 @@ from reconciler.spark.stay_checkpoint import checkpoint_at, transaction_id
 from reconciler.spark.tracking import SparkQuery, Tracking, another, unseen
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
-from reconciler.state.opening import open_state
 from reconciler.state.start import Start
+from reconciler.state.store import open_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

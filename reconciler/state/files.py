@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.errors import NotCreated, Refused
-from reconciler.places.folder import Folder
+from reconciler.places.folder import Folder, open_folder
+from reconciler.places.parameters import wrong_address
 from reconciler.state.store import Held
 
+EXAMPLE = "files:PATH"
 _DIGITS = 20
 _SUFFIX = ".json"
+
+
+def open_address(address: str) -> FilesState:
+    """``files:PATH`` or ``files:URL``. Raises ConfigError if it names no folder."""
+    url = address.partition(":")[2]
+    if not url:
+        raise wrong_address("[state] store", EXAMPLE, "it names no folder")
+    return FilesState(open_folder(url))
 
 
 class FilesState:

@@ -6,13 +6,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from urllib.parse import unquote, urlsplit
 
-from reconciler.places.hbase.table import HBaseTable
+from reconciler.config.addresses import without_secrets
+from reconciler.places.hbase.table import HBaseTable, endpoint_of
+from reconciler.places.parameters import Parameters, wrong_address
 from reconciler.state.store import FIRST, Held
 
+EXAMPLE = "hbase://HOST:PORT/TABLE"
 FAMILIES: Mapping[bytes, Mapping[str, int]] = {b"e": {"maxVersions": 1}}
 _ENTRY = b"e:entry"
 _MOST = 2**63 - 1
+
+
+def open_address(address: str) -> HBaseState:
+    """``hbase://HOST:PORT/TABLE``. Raises ConfigError for any other address."""
+    wrong = partial(wrong_address, "[state] store", EXAMPLE)
+    try:
+        url = urlsplit(address)
+        port = url.port
+    except ValueError as err:
+        raise wrong("its host or port cannot be read") from err
+    table = unquote(url.path[1:])
+    if url.username is not None or not url.hostname or not table or "/" in table:
+        raise wrong("it is not a host, a port and a table")
+    parameters = Parameters(url.query, wrong)
+    endpoint = endpoint_of(url.hostname, port, parameters)
+    parameters.check_all_known()
+    return HBaseState(HBaseTable(endpoint, table, FAMILIES), without_secrets(address))
 
 
 class HBaseState:

@@ -10,9 +10,9 @@ from reconciler.state.store import Held
 _stores: dict[str, MemoryState] = {}
 
 
-def named(name: str) -> MemoryState:
-    """The store of that name; the same one each time within this process."""
-    return _stores.setdefault(name, MemoryState(f"memory:{name}"))
+def open_address(address: str) -> MemoryState:
+    """``memory:NAME``; the same store each time within this process."""
+    return _stores.setdefault(address, MemoryState(address))
 
 
 class MemoryState:

@@ -8,11 +8,21 @@ from typing import Any
 from psycopg import conninfo
 
 from reconciler.core.errors import NotCreated
-from reconciler.places.postgresql.address import Address
+from reconciler.places.parameters import wrong_address
+from reconciler.places.postgresql.address import Address, parse
 from reconciler.places.postgresql.connection import Database, Session, quoted
 from reconciler.state.store import Held
 
+EXAMPLE = "postgresql://HOST/DATABASE"
 _NAME = "reconciler_state"
+
+
+def open_address(address: str) -> PostgresqlState:
+    """``postgresql://…`` as libpq reads it. Raises ConfigError for any other address, and one with ``table=``."""
+    parsed = parse(address)
+    if parsed.columns is not None:
+        raise wrong_address("[state] store", EXAMPLE, "it names a table, and state has its own")
+    return PostgresqlState(parsed)
 
 
 class PostgresqlState:

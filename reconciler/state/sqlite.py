@@ -9,9 +9,11 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown
+from reconciler.places.parameters import wrong_address
 from reconciler.places.sqlite import database
 from reconciler.state.store import Held
 
+EXAMPLE = "sqlite:///FILE"
 WAIT_S = 10.0
 """How long a call waits for other writers."""
 _TABLE = (
@@ -20,6 +22,14 @@ _TABLE = (
 )
 
 RESTORE = "Restore it from a backup that is not older than the last move."
+
+
+def open_address(address: str) -> SqliteState:
+    """``sqlite:///FILE``. Raises ConfigError if it names no file."""
+    path = address.removeprefix("sqlite:///")
+    if path == address or not path:
+        raise wrong_address("[state] store", EXAMPLE, "it names no file")
+    return SqliteState(path)
 
 
 class SqliteState:

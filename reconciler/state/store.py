@@ -1,7 +1,7 @@
-"""The state store: logs of numbered entries, appended and never changed.
+"""The state store: logs of numbered entries, appended and never changed; and the table of systems that can keep it.
 
-Theory of operation. An entry is appended under exactly the number after the newest that its writer has read. A back-end
-gives that number to one writer: the entry is there whole, or not at all.
+An entry is appended under exactly the number after the newest that its writer has read. A back-end gives that number to
+one writer: the entry is there whole, or not at all.
 
 - S1  Of two writers of one number, one gets False. It has written nothing.
 - S2  Each entry has a nonce. A back-end whose reply is lost, or whose client repeated the request, is asked what the
@@ -15,12 +15,17 @@ gives that number to one writer: the entry is there whole, or not at all.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
-from reconciler.core.errors import NotCreated, OutcomeUnknown, ReconcilerError, Refused
+from reconciler.config.addresses import scheme_of
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, ReconcilerError, Refused
+from reconciler.places.registry import require_installed
 
 FIRST = 1
 """The number of a log's first entry."""
@@ -183,3 +188,41 @@ class StateStore:
 def log_name(kind: str, *parts: str) -> str:
     """The name of a log, such as ``journal/clicks/2``: letters, digits, ``_.-%`` and slashes only."""
     return "/".join((kind, *(quote(part, safe="").replace("~", "%7E") for part in parts)))
+
+
+class StateSpec(NamedTuple):
+    """One back-end: its module, an example of its address, its client package, and the extra that installs it.
+
+    The module has ``open_address(address) -> Backend``, which contacts nothing.
+    """
+
+    module: str
+    example: str
+    client: str | None = None
+    extra: str | None = None
+
+
+BACKENDS: Mapping[str, StateSpec] = {
+    "postgresql": StateSpec("reconciler.state.postgresql", "postgresql://HOST/DATABASE", "psycopg", "postgresql"),
+    "hbase": StateSpec("reconciler.state.hbase", "hbase://HOST:PORT/TABLE", "happybase"),
+    "files": StateSpec("reconciler.state.files", "files:PATH", "fsspec", "files"),
+    "sqlite": StateSpec("reconciler.state.sqlite", "sqlite:///FILE"),
+    "memory": StateSpec("reconciler.state.memory", "memory:NAME"),
+}
+"""The table of back-ends, by the scheme of their addresses. CONTRIBUTING.md has the steps to add one."""
+
+
+def open_state(address: str) -> StateStore:
+    """The store at ``address``, which need not exist. Nothing is contacted.
+
+    Raises ConfigError for an address that is wrong, and for a client package that is not installed.
+    """
+    name = scheme_of(address) or ""
+    spec = BACKENDS.get(name)
+    if spec is None:
+        what = f"There is no state store with the scheme {name!r}." if name else "[state] store has no scheme."
+        raise ConfigError(what, hint=f"Write one of: {' · '.join(each.example for each in BACKENDS.values())}.")
+    if spec.client is not None:
+        require_installed(f"The state store {name}:", spec.client, spec.extra)
+    backend: Backend = importlib.import_module(spec.module).open_address(address)
+    return StateStore(backend, new_nonce=partial(token_hex, 16))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from reconciler.cli.terminal.logs import set_up_logging
-from reconciler.config.redaction import KNOWN, Redactor
+from reconciler.config.secrets import KNOWN, Redactor
 from reconciler.core.errors import ConfigError
 from tests.config.configurations import LEAST, STORE, Load
 

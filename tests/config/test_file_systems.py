@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.addresses import without_secrets
-from reconciler.config.file_systems import not_set_up, scheme_of_path, without_user
+from reconciler.config.addresses import not_set_up, scheme_of_path, without_secrets, without_user
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
 from reconciler.places.folder import LocalFolder, open_folder

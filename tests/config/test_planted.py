@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from tests.config.planted import found_in, found_in_files
 from tests.kafka.security.secured import USER, Acl, Secured

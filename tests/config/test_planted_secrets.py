@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from tests.config.planted import found_in, found_in_files
 
 SECRET = "pl@nted/s+cret&more"

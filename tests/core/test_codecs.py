@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reconciler.core import anchor_fields
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
-from reconciler.state.anchor_lines import FORMAT, AnchorLine, dump_line, load_lines
+from reconciler.state.lines import FORMAT, AnchorLine, dump_line, load_lines
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.starting import placed
 from tests.world import BASE, ROOT, World, environment
 

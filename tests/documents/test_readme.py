@@ -20,7 +20,7 @@ import pytest
 
 from reconciler.places.registry import open_store
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests import ROOT
 from tests.documents.doors import FIRST, blocks
 from tests.spark.sent import BASE_MS, Kafka, Sent

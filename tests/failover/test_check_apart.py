@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.config.file import Config
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import (
     Away,
     Changed,

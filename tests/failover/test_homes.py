@@ -14,8 +14,8 @@ from reconciler.failover.topics import find_homes
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.start import load
+from reconciler.state.store import open_state
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import Result, World
 

@@ -30,8 +30,8 @@ from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
+from reconciler.state.store import open_state
 from reconciler.state.stored import Doubt, Known, PlanRow, Stored
 
 ANA = Stamp("ana", 1)

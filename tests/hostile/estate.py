@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import ExitCode
 from tests.golden.corpus import Estate
 from tests.golden.keys import write_key

@@ -37,7 +37,7 @@ from reconciler.spark.stay_checkpoint import FORMAT as NOTE_FORMAT
 from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at
 from reconciler.state import lines as states
 from reconciler.state import start
-from reconciler.state.anchor_lines import dump_line, load_lines
+from reconciler.state.lines import dump_line, load_lines
 from tests.config import configurations
 from tests.golden.keys import write_key
 from tests.hostile.fuzz import (

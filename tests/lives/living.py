@@ -11,7 +11,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.lives.clusters import Clusters, Habits
 from tests.lives.recorded_job import GROUP, Stay, Store
 

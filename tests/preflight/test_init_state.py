@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.config import configurations
 from tests.starting import state_of
 

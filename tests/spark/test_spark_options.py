@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.arguments import pairs
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import ConfigError
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="planted-secret";'

@@ -15,8 +15,8 @@ from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import KEPT, Entry, StreamPartition
 from reconciler.state.locations import Phase, Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
+from reconciler.state.store import open_state
 from reconciler.state.stored import Known, PlanRow, Stored
 
 ANA, BEN = Stamp("ana", 1), Stamp("ben", 2)

@@ -16,9 +16,8 @@ from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.moving import NewNumber
-from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
-from reconciler.state.store import StateStore
+from reconciler.state.store import StateStore, open_state
 from reconciler.state.stored import Found, PlanRow, Stored
 
 HOOK = Stamp("hook", 1)

@@ -12,8 +12,7 @@ import pytest
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.state.memory import MemoryState
-from reconciler.state.opening import SCHEMES, open_state
-from reconciler.state.store import LEAST_KEPT, StateStore, log_name
+from reconciler.state.store import BACKENDS, LEAST_KEPT, StateStore, log_name, open_state
 
 REAL = ["files-hdfs", "postgresql", "hbase"]
 KINDS = ["memory", "sqlite", "files-local", "files-memory", *(pytest.param(k, marks=pytest.mark.system) for k in REAL)]
@@ -51,7 +50,7 @@ def store(address: str) -> Iterator[StateStore]:
 
 def test_the_suite_runs_on_every_scheme() -> None:
     kinds = [kind if isinstance(kind, str) else str(kind.values[0]) for kind in KINDS]
-    assert {kind.partition("-")[0] for kind in kinds} == set(SCHEMES)
+    assert {kind.partition("-")[0] for kind in kinds} == set(BACKENDS)
 
 
 def test_entries_are_read_newest_first_and_apart_by_log(store: StateStore, address: str) -> None:

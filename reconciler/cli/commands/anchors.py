@@ -35,9 +35,8 @@ from reconciler.fileio import FileKind, making, refuse_unwritable, why, write_wh
 from reconciler.near import known_names
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
 from reconciler.state import lines as state_lines
-from reconciler.state.anchor_lines import FORMAT, MOST_LINES, AnchorLine, dump_line, load_lines
 from reconciler.state.jobs import JobState
-from reconciler.state.lines import LONGEST_LINE, JobLines
+from reconciler.state.lines import FORMAT, LONGEST_LINE, MOST_LINES, AnchorLine, JobLines, dump_line, load_lines
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""

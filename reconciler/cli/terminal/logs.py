@@ -15,7 +15,7 @@ import traceback
 from types import TracebackType
 
 from reconciler.cli.terminal.output import json_line_by_line
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.text import visible
 
 CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.places", "reconciler.demo.lab.in_use")

@@ -24,7 +24,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NewType, TextIO
 
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.core.text import MOST_NAMES, escape, is_hidden, some, visible, whole_number
 

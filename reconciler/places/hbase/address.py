@@ -15,11 +15,10 @@ from reconciler.core.json_fields import INT32_MAX
 from reconciler.core.text import whole_number
 from reconciler.places import common
 from reconciler.places.hbase import cdap, cloudera
-from reconciler.places.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
+from reconciler.places.hbase.table import HBaseTable, ThriftEndpoint, endpoint_of
 from reconciler.places.parameters import Parameters, number_in, wrong_address
 from reconciler.ports import OffsetStore
 
-PORT = 9090
 EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
 _wrong = partial(wrong_address, "The address of an HBase store", EXAMPLE)
 
@@ -54,10 +53,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise _wrong("its host is an IPv6 address, and HBase's Python client connects by IPv4 only")
     parameters = Parameters(url.query, _wrong)
     layout = parameters.choice("layout", *_STORES, required=True)
-    transport = parameters.choice("transport", "buffered", "framed")
-    protocol = parameters.choice("protocol", "binary", "compact")
-    timeout_s = parameters.timeout_s(TIMEOUT_S)
-    endpoint = ThriftEndpoint(url.hostname, url.port or PORT, transport, protocol, timeout_s)
+    endpoint = endpoint_of(url.hostname, url.port, parameters)
     parts = _Parts(endpoint, unquote(url.path[1:]), without_secrets(address), parameters, kafka_client)
     store = _STORES[layout](parts)
     parameters.check_all_known()

@@ -24,11 +24,13 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import Away, NotCreated, NotNow, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.near import tables_like
+from reconciler.places.parameters import Parameters
 from reconciler.retry import insist
 from reconciler.waits import for_seconds, is_unresolved, waiting
 
 T = TypeVar("T")
 
+PORT = 9090
 TIMEOUT_S = 5.0
 CREATE_S = 60.0
 PAGE = 500
@@ -52,6 +54,13 @@ class ThriftEndpoint:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def endpoint_of(host: str, port: int | None, parameters: Parameters) -> ThriftEndpoint:
+    """The endpoint with the address's ``transport``, ``protocol`` and ``timeout``."""
+    transport = parameters.choice("transport", "buffered", "framed")
+    protocol = parameters.choice("protocol", "binary", "compact")
+    return ThriftEndpoint(host, port or PORT, transport, protocol, parameters.timeout_s(TIMEOUT_S))
 
 
 class HBaseTable:

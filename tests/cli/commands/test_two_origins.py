@@ -15,8 +15,8 @@ from reconciler.jobs.tracking.source import SourceLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.starting import without_later
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
 from reconciler.state.start import Start
+from reconciler.state.store import open_state
 from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint

@@ -20,7 +20,7 @@ import pytest
 from reconciler.cli.terminal import output
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import Shown, line, say, show, show_json, show_text, wrap
-from reconciler.config.redaction import KNOWN
+from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.plan.document import digest
 from reconciler.preflight.text import quoted

@@ -23,7 +23,7 @@ from reconciler.places.checkpoint.reading import MANIFEST, read_checkpoint
 from reconciler.places.registry import open_store
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from reconciler.state.stored import Known
 from tests.failover.checkpoint.checkpoint_files import (
     NOW,

@@ -19,7 +19,7 @@ import pytest
 
 from reconciler.config.file import load_config
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests import ROOT
 from tests.failover.sinks.program import At, Program
 from tests.failover.sinks.queries import Flow

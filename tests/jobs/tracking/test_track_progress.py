@@ -15,7 +15,7 @@ from reconciler.jobs.tracking.journals import JobReport
 from reconciler.jobs.tracking.track import Round
 from reconciler.ports import TopicPartition
 from reconciler.state.jobs import JobState
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.golden.corpus import HEAD, job, tracked
 from tests.golden.world import World
 

@@ -23,7 +23,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.places.bare_store import bare_scheme
 from tests.sizes import sampled

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.lives.queries.clusters import OTHER, Clusters
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query

@@ -23,8 +23,8 @@ from reconciler.spark.tracking import State, Tracking
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.start import Start, dump, load
+from reconciler.state.store import open_state
 
 ANA = Stamp("ana", 1_790_000_000_000, "a burns")
 START = Start(

@@ -33,8 +33,8 @@ from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.start import Start, dump
+from reconciler.state.store import open_state
 from tests import ROOT
 from tests.spark.environments import since_pyspark
 from tests.spark.sent import BASE_MS, Kafka, Sent

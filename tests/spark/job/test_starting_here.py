@@ -14,7 +14,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests.golden.corpus import Estate, tracked
 from tests.golden.world import World
 

@@ -19,8 +19,8 @@ from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Stamp
-from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
+from reconciler.state.store import open_state
 from reconciler.state.stored import PlanRow, Stored
 
 NOW = 1_800_000_000_000

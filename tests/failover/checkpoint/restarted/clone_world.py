@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests import ROOT
 from tests.failover.checkpoint.checkpoint_files import command
 from tests.failover.checkpoint.restarted.stateful_queries import Side

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from reconciler.core.errors import ReconcilerError
 from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.state.opening import open_state
+from reconciler.state.store import open_state
 from tests import ROOT
 from tests.failover.checkpoint.checkpoint_files import command
 from tests.failover.checkpoint.restarted.clone_world import kill
