@@ -11,31 +11,24 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from urllib.parse import unquote, unquote_plus
 
+from reconciler.config.stores import STORES, Behind, spec_of
 from reconciler.core.errors import ConfigError
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SHOWN = frozenset(
     (
-        *("layout", "timeout", "group", "of_group", "schema", "table", "topic", "partition", "offset", "prefix"),
-        *("column", "protocol", "transport", "id_of", "key_of", "find"),
-        *("keep", "position", "walk", "app_id", "app_column", "batch_column"),
-        *("number", "newest_by", "written_by", "property", "field", "lists", "branch", "topic_name", "partitions"),
-        *("user", "host", "hostaddr", "port", "dbname", "ssl", "sslmode", "sslrootcert", "connect_timeout"),
-        *("application_name", "target_session_attrs", "load_balance_hosts", "gssencmode", "channel_binding"),
+        *("timeout", "number", "group", "of_group", "topic", "partition", "offset"),
+        *(name for spec in STORES.values() for name in spec.parameters.split()),
     )
 )
-"""Parameters of stores, and of libpq, that hold no secret. The value of any other is not shown: it may be misplaced."""
+"""Parameters that hold no secret. The value of any other is not shown: it may be misplaced."""
 SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "postgresql", "python"})
 SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
 """Sinks whose address says where the rows are, and not only the batches."""
 SINK_COLUMNS = ("id", "key", "value", "topic", "partition")
 """What ``sink_columns`` may name."""
 _NAME = re.compile(r"[\w.-]+")
-_ALONE = frozenset({"kafka-group"})
-"""Schemes that nothing follows."""
-_SERVERS = frozenset({"hbase", "zookeeper", "postgresql", "postgres"})
-"""Schemes that two slashes and a host follow."""
 _BROKER = re.compile(
     r"(?:(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[^\]\s]+\]|[^\s,;:@/\[\]]+)(?::[0-9]{1,5})?/?|[0-9a-f:]+)",
     re.IGNORECASE,
@@ -112,6 +105,8 @@ def without_secrets(address: str) -> str:
     scheme = scheme_of(address)
     if scheme is None:
         return "(no address)"
+    spec = spec_of(scheme)
+    has_servers = spec is not None and spec.behind is Behind.SERVERS
     base, _, rest = address.partition("?")
     begin, slashes, place = base.partition("://")
     if slashes:
@@ -120,7 +115,7 @@ def without_secrets(address: str) -> str:
         hosts, is_cut, _ = hosts.partition("#")
         path, is_cut_too, _ = path.partition("#")
         # A login at a wrong place, or an unencoded slash in a password.
-        has_login = scheme in _SERVERS and "@" in path
+        has_login = has_servers and "@" in path
         if has_login or not _HOSTS.fullmatch(hosts):
             return f"{begin}://…"
         if "://" in path:  # a second address
@@ -128,11 +123,11 @@ def without_secrets(address: str) -> str:
         login = shown_login(begin.rpartition(":")[2], login)
         base, cut = f"{begin}://{login}{hosts}{slash}{path}", bool(is_cut or is_cut_too)
     else:
-        if scheme in _SERVERS:  # slashes are missing, and what follows may be a login
+        if has_servers:  # slashes are missing, and what follows may be a login
             return f"{scheme}:…"
         base, is_cut, _ = base.partition("#")
         cut = bool(is_cut)
-        if scheme in _ALONE and base[len(scheme) + 1 :]:
+        if spec is not None and spec.behind is Behind.NOTHING and base[len(scheme) + 1 :]:
             base = f"{base[: len(scheme) + 1]}…"
     if cut:
         return f"{base}#…"

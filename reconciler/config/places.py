@@ -12,15 +12,13 @@ from urllib.parse import unquote
 
 from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
 from reconciler.config.settings import Job
+from reconciler.config.stores import STORES, Behind, spec_of
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Unknown
 from reconciler.core.errors import ConfigError
 
-_PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
 _HOW = frozenset({"timeout", "transport", "protocol", "keep", "walk", "number"})
 """Parameters that say how a store is read or written, and not where it is."""
-_FOLDERS = frozenset({"files", "checkpoint", "delta"})
-"""Schemes that a path or a URL follows."""
 _LOCAL = ("file:", "local:")
 """Protocols of folders on this machine."""
 _OF_ROWS = frozenset({"schema", "table", "topic", "partition", "offset", "group", "of_group"})
@@ -32,15 +30,17 @@ _OF_SERVER = frozenset({"service", "options", "hostaddr"})
 def place_of(address: str) -> Hashable:
     """The store that an address leads to, in a normal form. It may look at links on this machine."""
     scheme, rest = scheme_of(address) or "", address.partition(":")[2]
-    if scheme in ("postgres", "postgresql"):
+    spec = spec_of(scheme)
+    behind = Behind.NAME if spec is None else spec.behind
+    if spec is STORES["postgresql"]:
         return _database(split(address))
-    if scheme == "sqlite":
+    if behind is Behind.FILE:
         return scheme, _real(rest.removeprefix("///"))
     base, _, query = rest.partition("?")
     where = frozenset((name, value) for name, value in pairs(query) if name not in _HOW)
-    if scheme in _FOLDERS:
+    if behind is Behind.FOLDER:
         return scheme, _folder(base), where
-    if scheme in _PORTS:
+    if behind is Behind.SERVERS:
         parts = split(address)
         path = unquote(parts.path).strip("/")
         if scheme == "hbase":
@@ -55,13 +55,15 @@ def server_of(address: str) -> Hashable:
     Two addresses on this machine have nothing in common.
     """
     scheme, rest = scheme_of(address) or "", address.partition(":")[2].partition("?")[0]
-    if scheme in ("postgres", "postgresql"):
+    spec = spec_of(scheme)
+    behind = Behind.NAME if spec is None else spec.behind
+    if spec is STORES["postgresql"]:
         parts = split(address)
         given = dict(pairs(parts.query))
         return "postgresql", _libpq_hosts(parts, given), given.get("service"), given.get("hostaddr")
-    if scheme in _PORTS:
+    if behind is Behind.SERVERS:
         return scheme, _hosts(scheme, split(address).hosts)
-    if scheme in _FOLDERS and "://" in rest and not rest.startswith(_LOCAL):
+    if behind is Behind.FOLDER and "://" in rest and not rest.startswith(_LOCAL):
         return rest.partition("://")[0], split(rest).hosts.lower()
     if scheme == "iceberg":
         return scheme, rest.partition("/")[0]
@@ -80,19 +82,8 @@ def one_store(address: str, other: str, place: Callable[[str], Hashable] = place
 
 def has_groups(address: str) -> bool:
     """Whether each group has rows of its own there. If not, every group reads the same ones."""
-    scheme, given = scheme_of(address), dict(pairs(address.partition("?")[2]))
-    match scheme:
-        case "checkpoint":
-            return False
-        case "postgres" | "postgresql":
-            return "table" not in given or "group" in given
-        case "zookeeper":
-            return given.get("layout") != "single"
-        case "hbase":
-            return not given.get("layout", "").startswith("cdap-")
-        case "delta" | "iceberg":
-            return "group" in given or any("{group}" in given.get(name, "") for name in ("property", "app_id"))
-    return True
+    spec = spec_of(scheme_of(address))
+    return spec is None or spec.has_groups(dict(pairs(address.partition("?")[2])))
 
 
 def _database(parts: Parts) -> tuple[object, ...]:
@@ -116,7 +107,7 @@ def _user(parts: Parts) -> str:
 
 def _have_own_schemas(address: str, other: str) -> bool:
     """Whether two users of one database may see different tables: its search path begins with the user's schema."""
-    if scheme_of(address) not in ("postgres", "postgresql"):
+    if spec_of(scheme_of(address)) is not STORES["postgresql"]:
         return False
     parts = split(address)
     names = {_user(parts), _user(split(other))}
@@ -128,8 +119,9 @@ def _hosts(scheme: str, hosts: str, ports: str = "") -> frozenset[str]:
     """Each with its port, in any order: a client may ask any of them. ``ports``: one for all, or one for each."""
     ends = [host.rpartition(":") if has_port(host) else (host, "", "") for host in hosts.split(",")]
     given = ports.split(",") if "," in ports else [ports] * len(ends)
+    usual = STORES[scheme].port
     return frozenset(
-        f"{name if name.startswith(('/', '@')) else name.lower()}:{port or number or _PORTS[scheme]}"
+        f"{name if name.startswith(('/', '@')) else name.lower()}:{port or number or usual}"
         for (name, _, number), port in zip(ends, given, strict=False)  # libpq refuses other numbers of ports
     )
 

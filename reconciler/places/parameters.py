@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from reconciler.config.addresses import pairs, scheme_of
+from reconciler.config.stores import spec_of
 from reconciler.core.anchors import shown
 from reconciler.core.errors import ConfigError
 from reconciler.core.json_fields import INT64_MAX
@@ -163,16 +164,8 @@ def problem_of_number(text: str) -> str | None:
 def is_undecided(address: str) -> bool:
     """True if the store holds another program's numbers and its address does not give their meaning."""
     given = dict(pairs(address.partition("?")[2]))
-    if PARAMETER in given:
-        return False
-    match scheme_of(address):
-        case "postgres" | "postgresql":
-            return "table" in given
-        case "hbase":
-            return given.get("layout") == "cloudera"
-        case "zookeeper":
-            return True
-    return False
+    spec = spec_of(scheme_of(address))
+    return PARAMETER not in given and spec is not None and spec.lacks_number(given)
 
 
 def suspicious_name(address: str) -> str | None:

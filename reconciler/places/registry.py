@@ -1,8 +1,7 @@
-"""The public face of the stores: open a store by its address, and what an address alone says of its store.
+"""Open a store by its address. The table of stores is ``config.stores``.
 
 A store's module is imported when its address is opened. It has ``open_address(address, *, kafka_client) ->
 OffsetStore``; a store of commits (``Traits.holds_commits``) takes a ``timeout_s`` as well.
-CONTRIBUTING.md has all steps to add one.
 """
 
 from __future__ import annotations
@@ -10,92 +9,29 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from reconciler.config.addresses import pairs, scheme_of
+from reconciler.config.stores import NO_TRAITS, STORES, spec_of
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.places.common import KAFKA_TIMEOUT_S
 from reconciler.ports import OffsetStore, Traits
 
 DISTRIBUTION = "failover-offset-reconciler"
-NO_TRAITS = Traits()
-
-
-@dataclass(frozen=True, slots=True)
-class Scheme:
-    """A scheme's module, an example of its address, the client package, the extra that installs it, and its traits.
-
-    ``by_job_with``: the parameters with which only the job writes to the store.
-    """
-
-    module: str
-    example: str
-    client: str | None = None
-    extra: str | None = None
-    traits: Traits = NO_TRAITS
-    by_job_with: frozenset[str] = frozenset()
-
-
-SCHEMES: Mapping[str, Scheme] = {
-    "sqlite": Scheme("reconciler.places.sqlite.store", "sqlite:///offsets.db"),
-    "kafka-group": Scheme(
-        "reconciler.places.kafka.group",
-        "kafka-group:",
-        client="confluent_kafka",
-        traits=Traits(holds_commits=True),
-    ),
-    "hbase": Scheme("reconciler.places.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
-    "zookeeper": Scheme(
-        "reconciler.places.zookeeper.store",
-        "zookeeper://HOSTS/CHROOT?layout=consumers",
-        client="kazoo",
-        extra="zookeeper",
-    ),
-    "postgresql": Scheme(
-        "reconciler.places.postgresql",
-        "postgresql://HOST/DATABASE",
-        client="psycopg",
-        extra="postgresql",
-        by_job_with=frozenset({"newest_by", "written_by"}),
-    ),
-    "checkpoint": Scheme(
-        "reconciler.places.checkpoint.show",
-        "checkpoint:PATH",
-        client="fsspec",
-        extra="files",
-        traits=Traits(corrected_in_copy=True),
-    ),
-    "files": Scheme("reconciler.places.files", "files:PATH", client="fsspec", extra="files"),
-    "delta": Scheme(
-        "reconciler.places.delta.store",
-        "delta:PATH?layout=commit&number=next",
-        client="deltalake",
-        extra="delta",
-        traits=Traits(corrected_by_job=True),
-    ),
-    "iceberg": Scheme(
-        "reconciler.places.iceberg.store",
-        "iceberg:CATALOG/NAMESPACE.TABLE?layout=summary&number=next&property=NAME",
-        client="pyiceberg",
-        extra="iceberg",
-        traits=Traits(corrected_by_job=True),
-    ),
-    "memory": Scheme("reconciler.places.memory", "memory:NAME"),
-}
-_ALIASES = {"postgres": "postgresql"}
 END_OF_BATCH = "?position=end"
 """Suffix of a checkpoint's address, for the end of the batch that a restart repeats."""
 
 
 def traits(address: str) -> Traits:
     """The traits of the store at ``address``; none for an unknown scheme."""
-    scheme = _scheme(address)
-    if scheme is None:
+    spec = spec_of(scheme_of(address))
+    if spec is None:
         return NO_TRAITS
     given = dict(pairs(address.partition("?")[2]))
-    by_job = scheme.traits.corrected_by_job or not scheme.by_job_with.isdisjoint(given)
-    return replace(scheme.traits, corrected_by_job=by_job)
+    by_job = spec.traits.corrected_by_job or not spec.by_job_with.isdisjoint(given)
+    return replace(spec.traits, corrected_by_job=by_job)
 
 
 def checkpoint_at(path: str) -> str:
@@ -133,15 +69,20 @@ def open_store(
     if not encodable(address):  # of a command line, which may hold any bytes
         raise ConfigError("A store's address is not valid Unicode.", hint="Correct the address.")
     name = scheme_of(address)
-    scheme = _scheme(address)
-    if scheme is None:
+    spec = spec_of(name)
+    if spec is None:
         raise _unknown(name)
-    if scheme.client is not None:
-        require_installed(f"The store {name}:", scheme.client, scheme.extra)
-    module = importlib.import_module(scheme.module)
-    timeout = {"timeout_s": timeout_s} if scheme.traits.holds_commits else {}
+    module = load_module(f"The store {name}:", spec.module, spec.client, spec.extra)
+    timeout = {"timeout_s": timeout_s} if spec.traits.holds_commits else {}
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
     return store
+
+
+def load_module(subject: str, module: str, client: str | None, extra: str | None) -> Any:
+    """Import a module of this product whose client package is optional. Raises as ``require_installed`` does."""
+    if client is not None:
+        require_installed(subject, client, extra)
+    return importlib.import_module(module)
 
 
 def require_installed(subject: str, client: str, extra: str | None) -> None:
@@ -154,13 +95,8 @@ def require_installed(subject: str, client: str, extra: str | None) -> None:
         )
 
 
-def _scheme(address: str) -> Scheme | None:
-    name = scheme_of(address) or ""
-    return SCHEMES.get(_ALIASES.get(name, name))
-
-
 def _unknown(name: str | None) -> ConfigError:
     # The message leaves the address out: it may hold a password.
     what = f"There is no store with the scheme {name!r}." if name else "A store's address has no scheme."
-    known = " · ".join(scheme.example for scheme in SCHEMES.values())
+    known = " · ".join(spec.example for spec in STORES.values())
     return ConfigError(what, hint=f"Supported store addresses: {known}.")

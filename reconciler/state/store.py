@@ -15,7 +15,6 @@ one writer: the entry is there whole, or not at all.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from urllib.parse import quote
 
 from reconciler.config.addresses import scheme_of
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, ReconcilerError, Refused
-from reconciler.places.registry import require_installed
+from reconciler.places.registry import load_module
 
 FIRST = 1
 """The number of a log's first entry."""
@@ -222,7 +221,6 @@ def open_state(address: str) -> StateStore:
     if spec is None:
         what = f"There is no state store with the scheme {name!r}." if name else "[state] store has no scheme."
         raise ConfigError(what, hint=f"Write one of: {' · '.join(each.example for each in BACKENDS.values())}.")
-    if spec.client is not None:
-        require_installed(f"The state store {name}:", spec.client, spec.extra)
-    backend: Backend = importlib.import_module(spec.module).open_address(address)
+    module = load_module(f"The state store {name}:", spec.module, spec.client, spec.extra)
+    backend: Backend = module.open_address(address)
     return StateStore(backend, new_nonce=partial(token_hex, 16))

@@ -16,6 +16,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.identity import UNITS_PER_MS, identity_from_spec
 from reconciler.config.ownership import refuse_unlisted
 from reconciler.config.secrets import holds_plain_secret, remember
+from reconciler.config.stores import STORES
 from reconciler.core import anchor_fields
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Refused
@@ -27,7 +28,6 @@ from reconciler.kafka.mirror.reading import OwnTopics, read_pairs
 from reconciler.places.checkpoint import log as checkpoint
 from reconciler.places.checkpoint import restart
 from reconciler.places.checkpoint.restart import readings
-from reconciler.places.registry import SCHEMES
 from reconciler.plan.document import parse_plan
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.iceberg_table import Iceberg
@@ -121,7 +121,7 @@ def test_any_offset_log_says_where_its_query_resumes(runs: int) -> None:
 # ---------------------------------------------------------------- addresses and their secrets
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", STORES)
 def test_every_store_has_an_address_here(scheme: str) -> None:
     assert any(address.startswith(f"{scheme}:") for address in ADDRESSES), f"add one of {scheme}: to ADDRESSES"
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.config.stores import STORES, Behind, StoreSpec
 from reconciler.core.anchors import StoredOffset
-from reconciler.places import registry
 from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Capabilities, Row
 
-SCHEME = registry.Scheme("tests.places.bare_store", "bare:///PATH")
+SPEC = StoreSpec(module="tests.places.bare_store", example="bare:///PATH", behind=Behind.FILE)
 
 
 class BareStore(SqliteStore):
@@ -45,11 +45,11 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
 @pytest.fixture
 def bare_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands in this process open such stores."""
-    monkeypatch.setattr(registry, "SCHEMES", {**registry.SCHEMES, "bare": SCHEME})
+    monkeypatch.setitem(STORES, "bare", SPEC)
 
 
 if __name__ == "__main__":
     from reconciler.cli.main import main
 
-    registry.SCHEMES = {**registry.SCHEMES, "bare": SCHEME}
+    STORES["bare"] = SPEC
     sys.exit(main())

@@ -5,6 +5,9 @@ import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, OffsetStore, TopicPartition
@@ -88,6 +91,29 @@ def kafka_case(bootstrap: str) -> Case:
         any_topic_name=False,
         sentinels=False,
     )
+
+
+def of_fixture(name: str) -> Callable[[pytest.FixtureRequest, Path], Case]:
+    """The case of a fixture, in a module ``fixtures`` below ``tests/places``."""
+    return lambda request, _: request.getfixturevalue(f"{name}_case")
+
+
+HERE: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
+    "memory": lambda _, __: memory_case(),
+    "sqlite": lambda _, folder: sqlite_case(folder),
+    "files_local": of_fixture("files_local"),
+    "files_memory": of_fixture("files_memory"),
+}
+"""The stores of the behaviour suite that need no server, by names that begin with their scheme."""
+_FIXTURES = (
+    *("zookeeper_consumers", "zookeeper_single", "postgresql_own", "postgresql_mapped", "postgresql_grouped"),
+    *("hbase_anchored", "hbase_cloudera", "hbase_logsaver", "hbase_metrics", "hbase_flowlet", "files_hdfs"),
+)
+ON_SERVERS: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
+    "kafka-group": lambda request, _: kafka_case(request.getfixturevalue("clusters").destination.bootstrap),
+    **{name: of_fixture(name) for name in _FIXTURES},
+}
+"""Those that need one."""
 
 
 def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):

@@ -1,32 +1,36 @@
-"""A store of the registry is in every other list of stores: the import contracts, the extras, the documents."""
+"""A store of the table is in every other list of stores: the extras and the documents; and no other room imports it."""
 
 from __future__ import annotations
 
 import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reconciler.config.addresses import without_secrets
-from reconciler.places.registry import SCHEMES
+from reconciler.config.stores import STORES, Behind
 from tests import ROOT
 
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-CONTRACTS = {each["name"]: each for each in PYPROJECT["tool"]["importlinter"]["contracts"]}
-EXTRAS = PYPROJECT["project"]["optional-dependencies"]
-STORES = ROOT / "reconciler" / "places"
-SHARED = {"checkpoint", "postgresql"}
-"""Other rooms use parts of these: the checkpoint's reader, and PostgreSQL's connection."""
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PLACES = "reconciler.places."
+ROOMS = {spec.room for spec in STORES.values()}
+OTHERS: dict[str, tuple[str, ...]] = {
+    "checkpoint": ("reconciler",),
+    "postgresql": ("reconciler.failover.sinks", "reconciler.spark", "reconciler.state"),
+    "delta.table": ("reconciler.failover.sinks",),
+    "iceberg.table": ("reconciler.failover.sinks",),
+    "hbase": ("reconciler.state",),
+    "sqlite": ("reconciler.state",),
+}
+"""Which other rooms may import what of a store: a client's connection and errors, or a checkpoint's reader."""
 FOR_TESTS = {"memory"}
-README_WORDS = {"checkpoint": "Structured Streaming checkpoint", "delta": "Delta", "iceberg": "Iceberg"}
-"""The README's words for stores that it does not name by their scheme."""
 
 
-def room(scheme: str) -> str:
-    """A store's folder or module, as ``reconciler.places.NAME``."""
-    return ".".join(SCHEMES[scheme].module.split(".")[:3])
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def opens_addresses(path: Path) -> bool:
@@ -34,32 +38,46 @@ def opens_addresses(path: Path) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == "open_address" for node in nodes)
 
 
-def test_every_module_that_opens_addresses_is_in_the_registry() -> None:
-    found = {path.relative_to(ROOT).with_suffix("") for path in STORES.rglob("*.py") if opens_addresses(path)}
-    modules = {".".join(path.parts).removesuffix(".__init__") for path in found}
-    assert modules == {scheme.module for scheme in SCHEMES.values()}, "SCHEMES of reconciler/places/registry.py"
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_store_is_in_the_contracts_about_imports(scheme: str) -> None:
-    apart = CONTRACTS["stores of different systems do not know each other"]["modules"]
-    assert room(scheme) in apart, 'pyproject.toml: the contract "stores of different systems do not know each other"'
-    if scheme not in SHARED:
-        kept = CONTRACTS["these stores are opened through the registry alone"]["protected_modules"]
-        assert {room(scheme), SCHEMES[scheme].module} & {*kept}, (
-            'pyproject.toml: the contract "these stores are opened through the registry alone"'
-        )
+def is_within(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
 
 
-@pytest.mark.parametrize("scheme", [name for name, each in SCHEMES.items() if "://HOST" in each.example])
+def test_every_module_that_opens_addresses_is_in_the_table() -> None:
+    found = {name_of(path) for path in (ROOT / "reconciler" / "places").rglob("*.py") if opens_addresses(path)}
+    assert found == {spec.module for spec in STORES.values()}, "STORES of reconciler/config/stores.py"
+
+
+def test_a_store_is_opened_through_the_registry_alone_and_knows_no_other_one() -> None:
+    wrong = []
+    for path in (ROOT / "reconciler").rglob("*.py"):
+        user = name_of(path)
+        for name in imported(path):
+            room = next((each for each in ROOMS if is_within(name, each)), None)
+            if room is None or is_within(user, room):
+                continue
+            allowed = [users for part, users in OTHERS.items() if is_within(name, PLACES + part)]
+            if user.startswith(PLACES) or not any(is_within(user, each) for users in allowed for each in users):
+                wrong.append(f"{user} imports {name}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("scheme", [name for name, each in STORES.items() if each.behind is Behind.SERVERS])
 def test_a_login_at_a_wrong_place_of_a_servers_address_is_not_shown(scheme: str) -> None:
     for address in (f"{scheme}:/u:hunter2@h/db", f"{scheme}://u:hunter@h//u:hunter2@h:5432/db"):
-        assert "hunter" not in without_secrets(address), "_SERVERS of reconciler/config/addresses.py"
+        assert "hunter" not in without_secrets(address)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", STORES)
 def test_a_stores_extra_is_one(scheme: str) -> None:
-    assert SCHEMES[scheme].extra in (None, *EXTRAS), "pyproject.toml: [project.optional-dependencies]"
+    assert STORES[scheme].extra in (None, *EXTRAS), "pyproject.toml: [project.optional-dependencies]"
 
 
 def test_all_is_every_extra() -> None:
@@ -67,7 +85,7 @@ def test_all_is_every_extra() -> None:
     assert {*re.findall(r"[\w-]+", whole.partition("[")[2])} == {*EXTRAS} - {"all", "test"}
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", STORES)
 def test_a_store_is_in_the_documents(scheme: str) -> None:
     table = (ROOT / "docs/reference/stores.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| \[?`{scheme}:.*", table, re.MULTILINE)
@@ -76,6 +94,3 @@ def test_a_store_is_in_the_documents(scheme: str) -> None:
         assert "](stores/" in row[0], (
             "its row in docs/reference/stores.md has no link to a page in docs/reference/stores"
         )
-        readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it works with")[2]
-        word = README_WORDS.get(scheme, f"`{scheme}:")
-        assert word in readme, "README.md does not name it under What it works with today"

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.config.stores import STORES
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
-from reconciler.places.registry import SCHEMES, traits
+from reconciler.places.registry import traits
 from reconciler.ports import Change, TopicPartition
-from tests.places.store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
+from tests.places.store_cases import HERE, NOW, ON_SERVERS, Case, exists, put
 
 FULL = Anchor(
     offset=41,
@@ -39,28 +40,12 @@ SHAPES = {
 }
 
 
-IN_HBASE = ["anchored", "cloudera", "logsaver", "metrics", "flowlet"]
-IN_POSTGRESQL = ["own", "mapped", "grouped"]
-IN_ZOOKEEPER = ["consumers", "single"]
-ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
-ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
-"""Each has a fixture ``…_case`` in its room's ``fixtures.py``."""
-REAL = [pytest.param(name, marks=pytest.mark.system) for name in ("kafka-group", *ON_SERVERS)]
+REAL = [pytest.param(name, marks=pytest.mark.system) for name in ON_SERVERS]
 
 
-HERE = ["files_local", "files_memory"]
-ALL = ["memory", "sqlite", *HERE, "kafka-group", *ON_SERVERS]
-
-
-@pytest.fixture(params=["memory", "sqlite", *HERE, *REAL])
+@pytest.fixture(params=[*HERE, *REAL])
 def case(request, tmp_path) -> Case:
-    if request.param in (*HERE, *ON_SERVERS):
-        return request.getfixturevalue(f"{request.param}_case")
-    if request.param == "memory":
-        return memory_case()
-    if request.param == "sqlite":
-        return sqlite_case(tmp_path)
-    return kafka_case(request.getfixturevalue("clusters").destination.bootstrap)
+    return {**HERE, **ON_SERVERS}[request.param](request, tmp_path)
 
 
 @pytest.fixture
@@ -82,11 +67,10 @@ def only_row(store, group):
     return row
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", STORES)
 def test_the_suite_runs_on_every_store_that_commands_write_to(scheme):
-    at = traits(f"{scheme}:")
-    if not (at.corrected_by_job or at.corrected_in_copy):
-        assert any(re.match(rf"{scheme}(_|$)", name) for name in ALL), f"add its case to HERE or ON_SERVERS: {scheme}"
+    if traits(f"{scheme}:").corrected_by_apply:
+        assert any(re.match(rf"{scheme}(_|$)", name) for name in (*HERE, *ON_SERVERS)), "tests/places/store_cases.py"
 
 
 def test_an_unknown_group_is_empty(store, group):

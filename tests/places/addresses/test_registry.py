@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from reconciler.config.addresses import without_secrets
+from reconciler.config.stores import STORES
 from reconciler.core.errors import ConfigError
 from reconciler.places import registry
-from reconciler.places.registry import Scheme, open_store
+from reconciler.places.registry import open_store
 from reconciler.ports import Traits
 
 
@@ -16,7 +18,7 @@ from reconciler.ports import Traits
 def test_the_error_for_an_unknown_scheme_lists_the_known_ones(address):
     with pytest.raises(ConfigError, match="There is no store with the scheme") as caught:
         open_store(address)
-    assert all(scheme.example in str(caught.value) for scheme in registry.SCHEMES.values())
+    assert all(scheme.example in str(caught.value) for scheme in STORES.values())
     assert "pw" not in str(caught.value)
 
 
@@ -74,8 +76,8 @@ def test_the_group_store_takes_its_cluster_from_the_destination():
 
 
 def test_a_missing_client_names_what_to_install(monkeypatch):
-    some = Scheme("reconciler.places.memory", "some:", client="no_such_client", extra="some")
-    monkeypatch.setattr(registry, "SCHEMES", {"some": some})
+    memory = STORES["memory"]
+    monkeypatch.setitem(STORES, "some", replace(memory, client="no_such_client", extra="some"))
     with pytest.raises(ConfigError) as caught:
         open_store("some:")
     assert "no_such_client, which is not installed" in caught.value.message
