@@ -19,15 +19,15 @@ A run that finds ``_begun.json`` asks the stored rows whether step 3 happened (`
 - *It did not*: the very same ranges are run again, and the folder is replaced. If that is not possible (the job reads
   another cluster now, a row was corrected, the log has lost some of the records), the folder is removed and the next
   batch begins at the stored rows.
-- *The rows do not show it*: an operator decides (NeedsPerson). To keep the folder could double its records, and to
-  remove it could lose them.
+- *The rows do not show it*: an operator decides (NeedsPerson). Keeping the folder could double its records, and
+  removing it could lose them.
 
-So each record is in one folder once no batch is under way. Not covered: offsets that were set back, and the replay of a
-failover. Those records are in an earlier batch's folder and in a new one, whose ranges differ. For results that must
-survive that, and for readers during a batch, use ``transactional``, or write to Delta or Iceberg.
+So each record is in one folder when no batch is under way. Offsets that were set back, and the replay of a failover,
+are not covered: their records are in an earlier batch's folder and in a new one, whose ranges differ. For these, and
+for readers during a batch, use ``PostgresTransaction``, or write to Delta or Iceberg.
 
-``_begun.json`` also keeps out a second run: only one can begin a batch, and one that finds another's repeats it. A file
-system has no lock, so of two runs in the same moment both may write, and records may be doubled; none is skipped.
+``_begun.json`` also excludes a second run: only one can begin a batch, and a run that finds another's repeats it. A
+file system has no lock, so two runs in the same moment may both write and double records; none is skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BEGUN, WRITING = "_begun.json", "_writing"
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A batch under way: its ranges, the stored rows that it replaces, and those that it saves.
+    """A batch under way: its ranges, the stored rows that it replaces, and the rows that it saves.
 
     ``attempt`` differs for each run that begins it.
     """
@@ -86,7 +86,7 @@ class HashNamedFiles(RangeSink):
         self._files = files
         self._options = dict(options or {})
         self._begun: Begun | None = None
-        """The record as this run has last found or written it."""
+        """The record that this run has last read or written."""
 
     def check(self, store: OffsetStore) -> None:
         """Raise Refused for a store that may write only some of a batch's rows."""
@@ -97,7 +97,7 @@ class HashNamedFiles(RangeSink):
     def unfinished(
         self, spark: SparkSession, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row], edges: LogEdges
     ) -> tuple[OffsetRange, ...] | None:
-        """Finish, repeat or undo the batch that was begun; see ``RangeSink``.
+        """Finish, repeat or undo the batch that was begun, as ``RangeSink`` says.
 
         Raises NeedsPerson if the rows do not show which, and ConfigError if the path is another group's.
         """
@@ -129,7 +129,7 @@ class HashNamedFiles(RangeSink):
             self._undo(self._begun, offsets, batch.rows)
 
     def _undo(self, begun: Begun, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row]) -> None:
-        """Remove the batch's folder. First its rows are written as they are: no other run can save it any more."""
+        """Remove the batch's folder. Its rows are written again first, so that no other run can save it any more."""
         offsets.save(rewrite(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
         log.warning("the batch %s of %s, which was under way, is undone", begun.name, self._path)
         self._directory.remove(_folder(begun.name))
@@ -145,9 +145,9 @@ class HashNamedFiles(RangeSink):
         folder, record = f"{self._path}/{_folder(begun.name)}", f"{self._path}/{BEGUN}"
         return NeedsPerson(
             f"The batch in {folder} ({some(list(map(str, begun.ranges)))}) was under way when its run ended, and the "
-            "stored offsets are neither those before it nor those after it.",
-            hint=f"If the stored offsets lie before its records, these will be read again: remove {folder} and "
-            f"{record}. If they lie behind them, remove only {record}. Then start the job again.",
+            "stored offsets are neither the ones before it nor the ones after it.",
+            hint=f"If the stored offsets are before its records, these will be read again: remove {folder} and "
+            f"{record}. If they are behind them, remove only {record}. Then start the job again.",
         )
 
     # ------------------------------------------------------------ a batch

@@ -1,8 +1,8 @@
 """A group's stored offsets as range batches keep them: read for a batch, saved by compare-and-set on the rows read.
 
-A partition's row is the offset after the last record read from it, with that record's anchor; a batch without a record
-of a partition leaves its row as it is. So the anchor is always that of the record right before the stored offset, and a
-failover can find the exact place.
+A partition's row is the offset after the last record read from it, with that record's anchor. A batch without a record
+of a partition does not change its row. So the anchor is always of the record right before the stored offset, and a move
+finds the exact place.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GroupOffsets:
         self.save([Change(at, None, stored) for at, stored in new.items()], "first start")
 
     def _anchor(self, at: TopicPartition, last: Record | None, cluster: ClusterInfo) -> Anchor:
-        """The anchor of a record; without one it says only whose numbering the offset is in."""
+        """The anchor of a record; without a record it names only the cluster and the topic of the offset."""
         topic_id = cluster.topic_id(at.topic)
         if last is None:
             return Anchor(cluster_id=cluster.cluster_id, topic_id=topic_id)
@@ -93,7 +93,7 @@ class GroupOffsets:
 
 
 def rewrite(rows: Iterable[Row]) -> list[Change]:
-    """Changes that write the rows again as they are: a run that read them before can save nothing over them then."""
+    """Changes that write the same rows again: a run that read them before can save nothing over them any more."""
     return [Change(row.key, row.version, row.stored, undated=row.stored.written_at_ms is None) for row in rows]
 
 
@@ -113,7 +113,7 @@ def require_atomic(store: OffsetStore, consequence: str) -> None:
     """Raise Refused for a store that may write only some of a batch's rows. ``consequence`` ends the sentence."""
     if not store.capabilities.atomic_batches:
         raise Refused(
-            f"The store {store.address} may write some of a batch's offsets and not others, and {consequence}.",
+            f"The store {store.address} may write only some of a batch's offsets, and {consequence}.",
             hint="Use a store that writes whole batches: sqlite:, postgresql:, files:.",
         )
 

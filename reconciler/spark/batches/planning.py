@@ -4,10 +4,10 @@ Rules, each a test:
 
 - P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
 - P2  Records are skipped only where the policy says so, and the plan lists them so that they can be reported.
-- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from.
-- P4  A cap on a run is shared so that no partition gets more than another that wants as much; a share that one does not
-      need goes to the others. The remainder rotates by the sum of the offsets, so that a partition waits for at most as
-      many runs as there are partitions, also if every run is a process of its own.
+- P3  A stored offset of another cluster, or of the topic before it was recreated, is never read from.
+- P4  A cap on a run is shared evenly; partitions that want less leave the rest to the others. The remainder rotates by
+      the sum of the offsets, so that a partition waits for at most as many runs as there are partitions, even if every
+      run is a process of its own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Decisions that the stored offsets alone do not settle. ``stop`` raises NeedsPerson.
+    """Decisions for cases in which the stored offsets do not say where to read. ``stop`` raises NeedsPerson.
 
     - ``first``: the group has no offset of these topics at all. (A partition that is added later is read from its
       beginning.)
@@ -128,8 +128,8 @@ def plan(
     policy: Policy = BY_DEFAULT,
     empty: EmptyStretches | None = None,
 ) -> RangePlan:
-    """The ranges that the next batch reads. ``rows`` are all rows of the group. A range that would begin within one of
-    the ``empty`` stretches begins after it.
+    """The ranges that the next batch reads. ``rows``: all rows of the group. A range does not begin within one of the
+    ``empty`` stretches, but after it.
 
         plan(rows, log, ["events"], group="clicks", caps=Caps(per_run=100_000)).ranges
 
@@ -155,10 +155,10 @@ def plan(
 
 
 def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
-    """A name for these very ranges of these very topics: 32 hex digits.
+    """A name for these ranges of these topics: 32 hex digits, always the same.
 
-    The same ranges always have the same name. Equal numbers on another cluster, or of a recreated topic, are other
-    records and have another name: the ids of cluster and topics are part of it.
+    Equal numbers on another cluster, or of a recreated topic, are other records and have another name: the ids of
+    cluster and topics are part of it.
     """
     digest = hashlib.blake2b(digest_size=16)
     for each in sorted(ranges):
@@ -169,7 +169,7 @@ def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
     return digest.hexdigest()
 
 
-# ---------------------------------------------------------------- offsets that must not be read from
+# ---------------------------------------------------------------- offsets that are refused
 
 
 def _require_topics(log: LogEdges, topics: Sequence[str]) -> None:
@@ -189,14 +189,14 @@ def _refuse_not_handed_over(
     group: str,
     topics: Sequence[str],
 ) -> None:
-    """A first start on a cluster that the group was never handed over to would read everything again."""
+    """Refuse a first start on a cluster to which the group was never moved: it would read everything again."""
     elsewhere = sorted(
         {at.topic for at, row in rows.items() if at not in own and not is_numbered_here(row.stored, log, at)}
     )
     if elsewhere and not own:
         raise NeedsPerson(
-            f"Group {group} has no offset of {', '.join(topics)}, but offsets of {', '.join(elsewhere)} that are "
-            "numbers of another cluster: it was not handed over.",
+            f"Group {group} has no offset of {', '.join(topics)}, but offsets of {', '.join(elsewhere)} on another "
+            "cluster: it was not moved here.",
             hint=CORRECT_THEM,
         )
 
@@ -208,13 +208,12 @@ def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges
     recreated = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
     if recreated:
         raise NeedsPerson(
-            f"The topic was deleted and recreated since the offsets of {named(recreated)} were stored: they are "
-            "numbers of the old one.",
+            f"The topic was deleted and recreated since the offsets of {named(recreated)} were stored.",
             hint=CORRECT_THEM,
         )
     raise NeedsPerson(
-        f"The stored offsets of {named(foreign)} are numbers of another cluster ({_cluster_id(stored[foreign[0]])}), "
-        f"and the job reads from {log.cluster.cluster_id}.",
+        f"The stored offsets of {named(foreign)} are of another cluster ({_cluster_id(stored[foreign[0]])}), and the "
+        f"job reads from {log.cluster.cluster_id}.",
         hint=CORRECT_THEM,
     )
 
@@ -283,15 +282,15 @@ def _starts(
         if each is None or each.is_sentinel:
             found[at] = past_empty(at, begin.get(at, log.starts[at]))
             continue
-        unread = past_empty(at, each.offset)  # what retention removed before it was not the job's to read
+        unread = past_empty(at, each.offset)  # in front of it, retention removed nothing unread
         found[at] = past_empty(at, max(unread, log.starts[at]))
         if unread < log.starts[at]:
             lost.append(OffsetRange(at.topic, at.partition, unread, log.starts[at]))
     beyond = [at for at in partitions if at in stored and stored[at].offset > log.ends[at]]
     if beyond:
         raise NeedsPerson(
-            f"The stored offset of {named(beyond)} lies beyond the end of the log: the log was cut, or the offset "
-            "belongs to another cluster.",
+            f"The stored offset of {named(beyond)} is beyond the end of the log: the log was cut, or the offset is "
+            "of another cluster.",
             hint=CORRECT_THEM,
         )
     if lost and policy.overtaken == "stop":
@@ -316,7 +315,7 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> dict[TopicPartition, int]:
-    """How many offsets of each partition the next batch takes, of those that wait. ``turn`` as in ``shares``."""
+    """How many of the waiting offsets of each partition the next batch takes. ``turn`` as in ``shares``."""
     most = caps.per_partition
     wants = [count if most is None else min(count, most) for count in waiting.values()]
     if caps.per_run is not None:

@@ -37,9 +37,9 @@ class PostgresUpsert(RangeSink):
     """A sink that inserts rows; where the key exists, it updates the row or keeps it.
 
     ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``, whose columns are
-    NOT NULL: PostgreSQL takes no two nulls for the same key, so a repeated batch would write them again. Each task
-    writes its rows in one transaction, in the order of their keys, so that tasks cannot deadlock. Of several rows with
-    one key in a task, the last one is written.
+    NOT NULL: to PostgreSQL two nulls are different keys, so a repeated batch would write them again. Each task writes
+    its rows in one transaction, in the order of their keys, so that tasks cannot deadlock. Of rows with one key in a
+    task, the last one is written.
     """
 
     def __init__(

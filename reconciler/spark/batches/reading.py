@@ -1,10 +1,10 @@
 """The edges of the log, a DataFrame of exactly the planned ranges, and their last records.
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
-- R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.
-- R3  Where a partition's last record comes before the planned end, the log must still hold the offsets in between: a
-      log that was cut, or lost the whole range, is not an empty range.
-- R4  The topics have the same ids when the batch is saved as when it was planned: Spark's offsets name no topic id.
+- R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product's.
+- R3  If a partition's last record is before the planned end, the log must still hold the offsets in between: a range
+      that was deleted or cut off is not an empty range.
+- R4  When a batch is saved, the topics must have the ids that they had when it was planned: Spark's offsets name none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DECIDED_HERE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may hold passwords, so its repr is empty.
+    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may hold passwords: its repr is empty.
 
     ``client``: librdkafka properties, ``bootstrap.servers`` among them. ``options``: further options of Spark's Kafka
     source (``kafka.*`` for a login, ``includeHeaders``).
@@ -68,9 +68,9 @@ class ClusterAccess:
     def reader(
         self, who: str = "job's", *, timeout_s: float = 10.0, committed_only: bool = False, deadline_s: float = 0.0
     ) -> LogReader:
-        """A connection to the cluster's log. ``who`` says in errors whose settings these are.
+        """A connection to the cluster's log. ``who``: whose settings these are, for errors.
 
-        With ``deadline_s``, a call is repeated for so long while the cluster is away or its leaders move.
+        With ``deadline_s``, a call is retried for so many seconds while the cluster is unreachable or its leaders move.
         """
         from reconciler.kafka.patient import PatientReader
         from reconciler.kafka.reader import KafkaLogReader
@@ -80,8 +80,7 @@ class ClusterAccess:
 
 
 def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
-    """The topics' partitions and edges. The end is the last stable offset if the reader leaves out records of aborted
-    and open transactions: a ``read_committed`` job does not pass it.
+    """The topics' partitions and edges. For a reader of committed records the end is the last stable offset.
 
     Raises Unreachable and Refused, and Changed for a topic that was recreated meanwhile.
     """
@@ -200,7 +199,7 @@ def last_records(
 def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
     """Raise Changed if a topic was recreated since ``cluster`` was described (R4).
 
-    A cluster that does not answer now is not a recreated one: the batch's work is done, and need not be repeated.
+    If the cluster does not answer, the batch is saved: its work is done, and need not be repeated.
     """
     try:
         now = reader.describe(cluster.topics)
@@ -214,9 +213,9 @@ def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
 
 
 def lost_while_reading(ranges: Sequence[OffsetRange], *, saved: bool = False) -> ReconcilerError:
-    """The error for records that vanished, or offsets that were never there, while Spark read a batch.
+    """The error for records that were removed, or offsets that never existed, while Spark read a batch.
 
-    ``saved``: its offsets were saved before, as at most once does it.
+    ``saved``: its offsets were saved before, by at most once.
     """
     prevent = "Read in smaller batches (Caps), or raise the topic's retention."
     return NeedsPerson(

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEADLINE_S = 30.0
-"""For the cluster's answer to a question, as ``[search] deadline``: a leader that moves must not end a batch whose work
-is done, since that work would be repeated."""
+"""For the cluster's answer, as ``[search] deadline``: a leader that moves must not end a batch whose work is done."""
 Effect = Callable[["DataFrame", tuple[OffsetRange, ...]], None]
 """Does a batch's work, given its records and its ranges."""
 Results = Callable[["DataFrame", tuple[OffsetRange, ...]], "DataFrame"]
@@ -80,7 +79,7 @@ def at_most_once(function: Effect) -> Semantics:
     """Offsets first, then ``function``: no work is repeated, and a crash loses the rest of the batch's work.
 
     Spark must not repeat tasks either: speculation, and more than one attempt per task, are refused. It still repeats
-    those that it does not count as failed: after an executor's preemption or decommissioning, or a failed fetch.
+    tasks after an executor's preemption or decommissioning, or a failed fetch: it does not count these as failures.
     """
     return Semantics("at-most-once", function)
 
@@ -208,7 +207,7 @@ class RangeBatches:
         """The next batch, after the rows that it needs have been saved; None if there is nothing to read."""
         if self._job is not None:
             self._job.require_here()
-        rows = offsets.read()  # once: a batch that is repeated because of these rows must be saved over them
+        rows = offsets.read()  # once: a batch that is repeated because of them must be saved over them
         edges = reading.look(self._log(), self._topics)
         again = None if sink is None else sink.unfinished(self._spark, offsets, rows, edges)
         if again is not None and not again:
@@ -229,7 +228,7 @@ class RangeBatches:
         return RangeBatch(ranges, name_of(ranges, edges.cluster), self._group, edges.cluster, rows, planned.lost)
 
     def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
-        """The plan; what it leaves out is logged."""
+        """The plan; the records and partitions that it leaves out are logged."""
         planned = plan(
             rows,
             edges,
@@ -277,7 +276,7 @@ class RangeBatches:
             save()
 
     def _note_empty(self, batch: RangeBatch, ends: Mapping[TopicPartition, Record]) -> None:
-        """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
+        """Remember the gaps after the ranges' last records: with a cap, the next batch would end in the same one."""
         after_last = {at: end.offset + 1 for at, end in ends.items()}
         for each in batch.ranges:
             place = (each.at, batch.cluster.topic_id(each.topic))

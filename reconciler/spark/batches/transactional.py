@@ -157,7 +157,7 @@ class PostgresTransaction(RangeSink):
     # ------------------------------------------------------------ staging tables
 
     def _make(self, group: str, fields: FrameColumns) -> str:
-        """Create the batch's staging table, and drop those that killed runs of the group left (T4)."""
+        """Create the batch's staging table, and drop the tables of the group's killed runs (T4)."""
         from reconciler.places.postgresql.connection import quoted
 
         prefix = f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
@@ -196,7 +196,7 @@ class PostgresTransaction(RangeSink):
         return [found.get(name, kind) for name, kind in zip(fields.names, fields.types, strict=True)]
 
     def _drop(self, table: str) -> None:
-        """Drop a staging table. One that cannot be dropped now stays for the next batch and does no harm."""
+        """Drop a staging table. If that fails, the next batch drops it; until then it does no harm."""
 
         def work(db: Session) -> None:
             db.run("SELECT set_config('lock_timeout', '2s', true)")
@@ -213,14 +213,14 @@ class PostgresTransaction(RangeSink):
 
 
 class _Joined:
-    """Stands in for a database, so that a store works within a transaction that is under way."""
+    """Gives a store an open transaction in place of its database."""
 
     def __init__(self, session: Session, place: str) -> None:
         self._session = session
         self.place = place
 
     def transaction(self, work: Callable[[Session], Any], *, only_reads: bool = False) -> Any:
-        """``only_reads`` says something of a COMMIT, which is not this one's to make."""
+        """The open transaction commits later, so ``only_reads`` does not matter here."""
         return work(self._session)
 
 

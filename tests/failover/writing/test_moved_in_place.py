@@ -92,7 +92,7 @@ def test_apply_gives_rows_that_are_right_the_destinations_anchors(level: Memory)
 
 
 def test_range_batches_go_on_at_the_destination_after_the_move_and_not_before(level: Memory) -> None:
-    with pytest.raises(NeedsPerson, match="are numbers of another cluster"):
+    with pytest.raises(NeedsPerson, match="are of another cluster"):
         next_ranges(level)
     level.apply(ONE_NAME)
     assert [(each.from_offset, each.until_offset) for each in next_ranges(level)] == [(5, 10), (8, 10)]

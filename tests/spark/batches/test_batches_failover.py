@@ -107,7 +107,7 @@ def test_exactly_once_holds_over_a_failover(
     destination.send(there, sent(range(40, 50)))
 
     for group, sink in sinks.items():
-        with pytest.raises(NeedsPerson, match="it was not handed over"):
+        with pytest.raises(NeedsPerson, match="it was not moved here"):
             job(group, destination, there).run(exactly_once(id_results, into=sink()))
     config = configuration(tmp_path, destination.bootstrap, topic_name, stores)
     command("init", "-c", config)

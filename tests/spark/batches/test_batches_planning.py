@@ -113,8 +113,8 @@ def test_a_recreated_topic_is_noticed_by_its_id():
     assert spans(planned(a_log((0, 30), topic_id=None), a_row(10))) == [(0, 10, 30)], "an old broker has no ids"
 
 
-def test_a_group_that_was_not_handed_over_does_not_start_from_the_beginning():
-    with pytest.raises(NeedsPerson, match="not handed over"):
+def test_a_group_that_was_not_moved_does_not_start_from_the_beginning():
+    with pytest.raises(NeedsPerson, match="not moved here"):
         plan(dict([a_row(10, cluster=THERE)]), a_log((0, 30), topic="a.events"), ["a.events"], group="clicks")
 
 

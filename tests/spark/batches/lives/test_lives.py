@@ -138,7 +138,7 @@ def test_an_operator_decides_where_the_rows_do_not_show_whether_a_batch_was_save
     changes = [Change(TopicPartition("events", number), None, row) for number, row in enumerate(rows)]
     assert not store.write(GROUP, changes, reason="by hand", now_ms=1).conflicts
     with pytest.raises(
-        NeedsPerson, match=r"batch=[0-9a-f]{32} \(.*neither those before it nor those after it"
+        NeedsPerson, match=r"batch=[0-9a-f]{32} \(.*neither the ones before it nor the ones after it"
     ) as caught:
         world.run()
     assert f"remove only {OUT}/_begun.json" in str(caught.value.hint)
