@@ -37,11 +37,9 @@ from reconciler.kafka.mirror.account import (
     partition_account,
     settings,
 )
-from reconciler.kafka.mirror.following import Heartbeats
-from reconciler.kafka.mirror.grade import Grade, grades, own_offset, wanted
-from reconciler.kafka.mirror.positions import read_positions
+from reconciler.kafka.mirror.grade import Grade, grades, newest_ms, own_offset, wanted
 from reconciler.kafka.mirror.reading import Known, Wanted, read_pairs
-from reconciler.kafka.mirror.record_times import newest_ms
+from reconciler.kafka.mirror.records import Heartbeats, read_positions
 from reconciler.ports import LogReader, Row, TopicPartition
 
 MOST_TOLD = 3

@@ -20,7 +20,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import Basis, JobPlace, Recorded, Undecided
 from reconciler.failover.unlisted import find_unlisted, no_rows, refuse_unlisted
 from reconciler.failover.whereabouts import numbers_on
-from reconciler.kafka.mirror.commits import mirrors_to, of_any_mirror
+from reconciler.kafka.mirror.reading import mirrors_to, of_any_mirror
 from reconciler.places.common import noted
 from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetStore, Row, TopicPartition, by_key

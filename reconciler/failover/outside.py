@@ -15,9 +15,9 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka import engine, import_client
 from reconciler.kafka.engine import EngineSettings, Inquiry, Outcome, Progress
-from reconciler.kafka.patient import PatientReader
 from reconciler.near import NearTopics
 from reconciler.ports import LogReader, OffsetStore, Row
+from reconciler.retry import PatientReader
 
 if TYPE_CHECKING:
     from reconciler.state.jobs import JobState

@@ -53,7 +53,7 @@ def _wanted(at: JobPartition, offset: int) -> Wanted:
 
 def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     """``known`` with the positions that Connect committed, if they may show whose the offset syncs are."""
-    from reconciler.kafka.mirror.positions import read_positions
+    from reconciler.kafka.mirror.records import read_positions
 
     alias = config.topics.alias
     if not known.syncs or known.is_one_way:
@@ -63,8 +63,8 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
 
 def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
-    from reconciler.kafka.mirror.positions import usual_topics
     from reconciler.kafka.mirror.reading import OwnTopics
+    from reconciler.kafka.mirror.records import usual_topics
     from reconciler.kafka.mirror.topics import USUAL_SEPARATORS, checkpoints_topic, own_names
 
     alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, "."))

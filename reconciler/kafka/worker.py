@@ -162,7 +162,7 @@ def _answer_singly(
 
 def _answer_in_bulk(connection: socket.socket, requests: Sequence[ReadRequest], reader: BulkReader) -> Sequence[int]:
     """Answer the requests that the bulk reader can; return the indexes of the others."""
-    from reconciler.kafka.bulk.batches import taken
+    from reconciler.kafka.bulk.reading import taken
 
     left = set(range(len(requests)))
     for answers in reader.read(requests):

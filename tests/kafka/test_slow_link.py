@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from reconciler.kafka.bulk.reading import MOST_FAILURES
-from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.retry import PatientReader
 from tests.demo.lab.faults.slow_link import SlowLink, far_cluster
 from tests.kafka.bulk.readers import answered, bulk_reader
 

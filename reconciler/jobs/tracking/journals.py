@@ -36,7 +36,7 @@ from reconciler.failover.unlisted import Unlisted
 from reconciler.jobs.tracking.beside import OutsideRecorder
 from reconciler.jobs.tracking.recorder import Position, positions_of
 from reconciler.jobs.tracking.source import Place, SourceLog
-from reconciler.kafka.mirror.commits import mirrors_to, of_any_mirror
+from reconciler.kafka.mirror.reading import mirrors_to, of_any_mirror
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.places.registry import checkpoint_path, traits
 from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition

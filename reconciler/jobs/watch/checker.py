@@ -30,9 +30,8 @@ from reconciler.failover.mirrored import handed_out
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
-from reconciler.kafka.mirror.following import Checkpoints, Heartbeats
-from reconciler.kafka.mirror.grade import Grade, grades, wanted
-from reconciler.kafka.mirror.record_times import lags_ms
+from reconciler.kafka.mirror.grade import Grade, grades, lags_ms, wanted
+from reconciler.kafka.mirror.records import Checkpoints, Heartbeats
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan
 from reconciler.ports import LogReader

@@ -1,4 +1,4 @@
-"""MirrorMaker's own offset of a group, judged by the place that was proven for it.
+"""How good MirrorMaker's own offset of a group is, and how far the mirror is behind, by the records' times.
 
 MirrorMaker translates a group's offset to the place of an offset sync, one past it at most, and a sync may name a later
 copy of its record. While the mirror still sends records again, the first copies between the proven place and that one
@@ -15,10 +15,11 @@ from itertools import takewhile
 
 from reconciler.core.anchors import Identity, Record, fingerprint
 from reconciler.core.mirror_pairs import MirrorCheckpoint
+from reconciler.core.probes import Withheld
 from reconciler.core.verdicts import Verdict
-from reconciler.kafka.mirror.reading import between
+from reconciler.kafka.mirror.records import between
 from reconciler.plan.document import PartitionPlan
-from reconciler.ports import LogReader, TopicPartition
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 MOST_COMPARED = 10_000
 """Offsets between the two places in which records are compared: as many before them are read, and twice as many behind,
@@ -124,3 +125,47 @@ def _name(identity: Identity, record: Record) -> object:
     if own is not None:
         return own
     return fingerprint(record.key, record.value), None if record.append_time else record.timestamp_ms
+
+
+LAST = 3
+"""Offsets before a partition's end that are read: the last may be a transaction's marker."""
+MOST_ASKED = 100
+"""At most so many partitions are read, those with the newest anchors first."""
+
+
+def newest_ms(reader: LogReader, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The latest time among each partition's last records; partitions without such a time are left out.
+
+    Times that the broker set are of the delivery, and count. Raises Unreachable and Refused as the reader does.
+    """
+    ends = reader.log_ends(partitions) if partitions else {}
+    asked = [ReadRequest(place, max(0, ends[place] - LAST), LAST) for place in partitions if ends[place] > 0]
+    found: dict[TopicPartition, int] = {}
+    for request, chunk in zip(asked, reader.read(asked) if asked else (), strict=True):
+        if isinstance(chunk, Withheld):
+            continue
+        times = [record.timestamp_ms for record in chunk.records if record.timestamp_ms is not None]
+        if times:
+            found[request.partition] = max(times)
+    return found
+
+
+def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader) -> dict[TopicPartition, int]:
+    """How much older than the anchor the record before the resume offset is, in ms, by partition.
+
+    ``rows`` are all ``behind``; one read serves all. Partitions that are empty or have no times, and those beyond the
+    first ``MOST_ASKED``, are left out. Raises Unreachable and Refused as the reader does.
+    """
+    anchored = {row.key: row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
+    latest = sorted(anchored, key=lambda place: -anchored[place])[:MOST_ASKED]
+    last = {row.key: row.record_offset for row in rows}
+    requests = [ReadRequest(place, offset, 1) for place in latest if (offset := last[place]) is not None]
+    chunks = reader.read(requests) if requests else []
+    found: dict[TopicPartition, int] = {}
+    for request, chunk in zip(requests, chunks, strict=True):
+        if isinstance(chunk, Withheld):
+            continue
+        time_ms = identity.trusted_time_of(chunk.records[0]) if chunk.records else None
+        if time_ms is not None:
+            found[request.partition] = max(0, anchored[request.partition] - time_ms)
+    return found

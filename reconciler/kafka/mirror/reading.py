@@ -4,24 +4,27 @@ Both topics are read backwards from their ends, since a stored offset is near th
 their records, and on until every partition in question has a pair before its offset (of its group, if one is asked
 for), or ``MOST`` were read. A topic that cannot be read is not an error: its pairs are unknown, and ``Known.note`` says
 why.
+
+The checkpoints also show which numbers of a group a mirror's group sync may have committed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from reconciler.config.file import Config
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
 from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
-from reconciler.kafka.mirror.records import UnreadableRecord, read_checkpoint, read_sync
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.kafka.mirror.records import CHUNK, UnreadableRecord, between, read_checkpoint, read_sync
+from reconciler.kafka.mirror.topics import checkpoints_topic
+from reconciler.ports import LogReader, TopicPartition
 
 LEAST = 200_000
 MOST = 1_000_000
-CHUNK = 8_192
 HEARTBEATS = "heartbeats"
 """Every mirror copies topics of such names, and their copies may be deleted or left out."""
 
@@ -280,12 +283,45 @@ def _backwards(reader: LogReader, partitions: Sequence[TopicPartition]) -> Itera
             end, width = begin, width * 2
 
 
-def between(reader: LogReader, place: TopicPartition, begin: int, end: int) -> Iterator[Record]:
-    """The records from ``begin`` to before ``end``."""
-    position = begin
-    while position < end:
-        (chunk,) = reader.read([ReadRequest(place, position, min(CHUNK, end - position))])
-        if chunk.out_of_range or chunk.next_offset <= position:
-            return  # retention has removed it meanwhile
-        yield from (record for record in chunk.records if record.offset < end)
-        position = chunk.next_offset
+NAMED = "MirrorMaker's checkpoint names this offset, so its group sync may have put it over the corrected one"
+UNKNOWN = "MirrorMaker's group sync may have put this offset over the corrected one"
+
+
+def of_any_mirror(
+    numbers: Mapping[TopicPartition, int],
+    groups: frozenset[str],
+    reader: LogReader,
+    mirrors: Iterable[tuple[str, ...]],
+) -> dict[TopicPartition, str]:
+    """Those of a group's numbers that a mirror may have committed, each with the reason.
+
+    ``groups``: the group's names on all clusters. ``mirrors``: the names of each mirror's checkpoints, of which the
+    first one that exists counts.
+    """
+    found: dict[TopicPartition, str] = {}
+    for names in mirrors:
+        found |= named_by_mirror(numbers, groups, reader, names)
+    return found
+
+
+def mirrors_to(cluster: str, config: Config) -> list[tuple[str, ...]]:
+    """The names of the checkpoints of each mirror to ``cluster``, as ``of_any_mirror`` takes them."""
+    marks = tuple(dict.fromkeys((config.topics.separator, ".")))
+    named = () if config.mirror.checkpoints_topic is None else (config.mirror.checkpoints_topic,)
+    others = [name for name in config.clusters if name != cluster]
+    return [(*named, *(checkpoints_topic(alias, mark) for mark in marks)) for alias in others]
+
+
+def named_by_mirror(
+    numbers: Mapping[TopicPartition, int], groups: frozenset[str], reader: LogReader, names: tuple[str, ...]
+) -> dict[TopicPartition, str]:
+    """As ``of_any_mirror``, for the mirror whose checkpoints are in the first of these topics that exists."""
+    wanted = {key: Wanted(key, key, None, groups) for key in numbers}
+    known, found = read_pairs(reader, OwnTopics((), names), list(wanted.values())), dict[TopicPartition, str]()
+    for key, number in numbers.items():
+        checkpoints = [each for each in known.of(key, key).checkpoints if each.group in groups]
+        if any(each.downstream == number for each in checkpoints):
+            found[key] = NAMED
+        elif doubt := known.doubt(wanted[key]):
+            found[key] = f"{UNKNOWN}: {doubt}"
+    return found

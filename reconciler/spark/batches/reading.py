@@ -72,8 +72,8 @@ class ClusterAccess:
 
         With ``deadline_s``, a call is retried for so many seconds while the cluster is unreachable or its leaders move.
         """
-        from reconciler.kafka.patient import PatientReader
         from reconciler.kafka.reader import KafkaLogReader
+        from reconciler.retry import PatientReader
 
         reader = KafkaLogReader(self.client, timeout_s=timeout_s, who=who, committed_only=committed_only)
         return PatientReader(reader, monotonic, deadline_s) if deadline_s else reader

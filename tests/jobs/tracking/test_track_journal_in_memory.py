@@ -20,7 +20,7 @@ from reconciler.jobs.tracking.journals import ELSEWHERE, not_moved
 from reconciler.jobs.tracking.recorder import Moved, Position, StayRecorder
 from reconciler.jobs.tracking.source import SourceLog
 from reconciler.jobs.tracking.track import Tracker
-from reconciler.kafka.mirror.commits import NAMED
+from reconciler.kafka.mirror.reading import NAMED
 from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition

@@ -21,7 +21,7 @@ from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
 from reconciler.jobs.watch.figures import CheckFigures
 from reconciler.kafka.memory import MemoryLog
-from reconciler.kafka.mirror.following import Heartbeats
+from reconciler.kafka.mirror.records import Heartbeats
 from reconciler.places.checkpoint import restart
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import OffsetStore, Row, TopicPartition

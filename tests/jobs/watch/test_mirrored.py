@@ -17,7 +17,7 @@ from reconciler.jobs.watch import checker as mirrored
 from reconciler.jobs.watch.checker import JobChecker
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures
 from reconciler.kafka.memory import MemoryLog
-from reconciler.kafka.mirror import following
+from reconciler.kafka.mirror import records
 from reconciler.ports import ClusterInfo
 from tests.in_memory import BASE, GROUP, NOW, Memory, memory, stored, wide
 from tests.kafka.mirror.written import (
@@ -185,9 +185,9 @@ def test_grades_that_cannot_be_read_again_are_unknown(
 
 def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    decode = following.read_checkpoint
+    decode = records.read_checkpoint
     monkeypatch.setattr(
-        following,
+        records,
         "read_checkpoint",
         lambda record: seen.append(record.offset) or decode(record),  # type: ignore[func-returns-value]
     )
@@ -273,6 +273,6 @@ def test_records_whose_reading_fails_are_read_by_the_next_round(
         raise Unreachable("No leader.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(following, "between", fail)
+        patched.setattr(records, "between", fail)
         watched.round()
     assert watched.grade() == (0, 5)

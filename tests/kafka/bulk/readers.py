@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.core.probes import Chunk
-from reconciler.kafka.bulk.batches import taken
-from reconciler.kafka.bulk.reading import BulkReader
+from reconciler.kafka.bulk.reading import BulkReader, taken
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.records import turns
 from reconciler.kafka.sent import frames, pack, unpack

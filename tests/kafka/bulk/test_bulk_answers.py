@@ -17,8 +17,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from reconciler.core.probes import Chunk
 from reconciler.kafka.bulk import reading, wire
-from reconciler.kafka.bulk.batches import Place, Uncertain
-from reconciler.kafka.bulk.reading import BulkReader
+from reconciler.kafka.bulk.reading import BulkReader, Place, Uncertain
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import answered, bulk_reader
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.kafka.bulk.batches import Place, taken
+from reconciler.kafka.bulk.reading import Place, taken
 from reconciler.kafka.sent import pack, unpack
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import seen

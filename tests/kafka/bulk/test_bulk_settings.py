@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from reconciler.kafka.bulk.settings import translated
+from reconciler.kafka.bulk.wire import translated
 
 SERVERS = {"bootstrap.servers": "one:9092, two:9093"}
 LOGIN = {"sasl.username": "u", "sasl.password": "p"}

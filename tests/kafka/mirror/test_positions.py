@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.kafka.memory import MemoryRecord
-from reconciler.kafka.mirror.positions import position_of
+from reconciler.kafka.mirror.records import position_of
 from reconciler.ports import TopicPartition
 
 KEY = b'["MirrorSourceConnector",{"cluster":"a","partition":0,"topic":"events"}]'

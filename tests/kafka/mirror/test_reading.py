@@ -11,8 +11,7 @@ from reconciler.core.mirror_pairs import Sync
 from reconciler.core.probes import Chunk
 from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror import reading
-from reconciler.kafka.mirror.commits import of_any_mirror
-from reconciler.kafka.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.kafka.mirror.reading import OwnTopics, Wanted, of_any_mirror, read_pairs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
 from tests.kafka.mirror.written import (
     AT_ONCE,

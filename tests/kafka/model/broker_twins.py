@@ -14,9 +14,9 @@ from time import monotonic
 from typing import Any
 
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
-from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
+from reconciler.retry import PatientReader
 from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.model.cleaner import Cleaner
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
