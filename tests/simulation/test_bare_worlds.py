@@ -70,6 +70,7 @@ def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -
 # The seeds begin right before the first worlds that show it.
 
 
+@pytest.mark.thorough
 def test_counting_copies_that_were_sent_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numbers are missing as many times as records came again, the distances of two syncs are equal."""
     monkeypatch.setattr(syncs._News, "_is_new", lambda *_: True)
@@ -88,6 +89,7 @@ def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.Monk
     assert finds(some, blocks(0, 500, 50), "skips", at_least=3)
 
 
+@pytest.mark.thorough
 def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.core.mirror_pairs.usable_syncs", list)
     assert finds(some, blocks(550, 950, 50), "skips")
@@ -97,6 +99,7 @@ def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.M
     assert usable_checkpoints([], []) == []
 
 
+@pytest.mark.thorough
 def test_checkpoints_of_a_mirrormaker_before_3_5_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.core.mirror_pairs.copied_checkpoints", lambda *_: set())
     assert finds(some, blocks(0, 1000, 50), "skips")
@@ -105,6 +108,7 @@ def test_checkpoints_of_a_mirrormaker_before_3_5_are_found_out(monkeypatch: pyte
     assert finds(some, blocks(0, 1000, 50), "skips")
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_is_taken_for_the_next_record_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may stand far behind the offset, where the records in between were gone when the mirror sent again."""
     monkeypatch.setattr(mirrored, "earliest", lambda found: found[0])
@@ -144,6 +148,7 @@ def no_turns(*_: object):  # type: ignore[no-untyped-def]
     return []
 
 
+@pytest.mark.thorough
 def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(question, anchor, *, candidate, may_step):  # type: ignore[no-untyped-def]
         yield from ()
@@ -188,6 +193,7 @@ def test_few_places_are_right_by_chance(two_ways: Tally) -> None:
     assert chance <= 0.003 * two_ways.trials  # measured over 9,000 seeds: 0.0008
 
 
+@pytest.mark.thorough
 def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syncs, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
     assert finds(partial(try_seeds, name="both-ways"), blocks(900, 1100, 50), "skips", at_least=2)
@@ -208,11 +214,13 @@ def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_i
     }
 
 
+@pytest.mark.thorough
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=3)
 
 
+@pytest.mark.thorough
 def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     def believing(_: object, finding: Finding):  # type: ignore[no-untyped-def]
         yield from ()
@@ -236,6 +244,7 @@ def test_a_recreated_topic_whose_numbers_begin_again_is_unresolved(seed: int) ->
     assert (trial.verdict, trial.broken) == ("unresolved", ())
 
 
+@pytest.mark.thorough
 def test_looking_for_numbers_that_begin_again_in_front_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carried, "turns_before", no_turns)
     assert finds(partial(try_seeds, name="renewed-carried"), blocks(450, 1050, 50), "skips", at_least=3)

@@ -62,6 +62,7 @@ def test_the_answer_is_the_same_and_as_many_probes_are_told(thorough: bool) -> N
     assert Counting.counted > seeds
 
 
+@pytest.mark.thorough
 def test_copies_among_the_counted_records_that_are_not_asked_for_again_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

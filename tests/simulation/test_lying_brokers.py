@@ -34,11 +34,11 @@ def test_no_lookup_makes_a_search_skip(jobs: int, thorough: bool) -> None:
     assert {kind for kind, _ in tally.verdicts} >= {f"lookups: {name}" for name in LIES}
 
 
-@pytest.mark.parametrize("records", [2, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("records", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_no_answers_at_all_make_a_search_of_a_few_records_skip(records: int, jobs: int) -> None:
     tasks = small.tasks(records, 1, local=0, spaces=[Space(20, 20)])
     tally = add_up(judge_all, dealt(tasks, 40), SmallTally(), jobs)
-    assert tally.questions.total() > 10_000
+    assert tally.questions.total() > (10_000 if records > 1 else 100)
     assert tally.is_clean, tally.text()
 
 

@@ -71,6 +71,7 @@ def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
 # ---------------------------------------------------------------- the campaign itself
 
 
+@pytest.mark.thorough
 def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The campaign must detect the mistake that this product exists to avoid."""
     land_right = search._found
@@ -82,6 +83,7 @@ def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pyt
     assert finds(partial(try_seeds, name="mirrored"), blocks(0, 500, 50), "skips", at_least=3)
 
 
+@pytest.mark.thorough
 def test_taking_a_record_that_its_producer_wrote_again_for_a_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an id that no two records share tells the two, and these worlds have none."""
     monkeypatch.setattr(Matcher, "tells_copies", True)
@@ -92,6 +94,7 @@ def test_taking_a_record_that_its_producer_wrote_again_for_a_copy_is_found_out(m
     assert finds(partial(try_seeds, name="mirrored"), seeds, "replays", at_least=3)
 
 
+@pytest.mark.thorough
 def test_a_search_that_promises_too_little_replay_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_found", _boastful(search._found))
     assert finds(try_seeds, blocks(0, 500, 50), "replays", at_least=3)
@@ -151,6 +154,7 @@ def test_after_complete_re_sends_nothing_repeats_that_need_not(restarted: Tally)
     assert best >= 0.95 * complete
 
 
+@pytest.mark.thorough
 def test_stepping_over_records_that_do_not_come_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resent._Tail, "barrier", lambda _: (None, {}))
     assert finds(partial(try_seeds, name="resent"), blocks(0, 500, 50), "skips", at_least=3)

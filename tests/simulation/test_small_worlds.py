@@ -50,6 +50,7 @@ def test_a_search_that_skips_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
     assert finds(judge_many, pieces, "skips:", at_least=3)
 
 
+@pytest.mark.thorough
 def test_stepping_over_ids_that_are_not_unique_is_found_out() -> None:
     """Where a producer writes one record twice, nothing shows it: that no two share an id has to be said."""
     kinds = [kind for kind in KINDS if kind.unique]

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.moves.search import Searched, search, walk
 from tests.simulation.moves.world import Left, Names, Place, World
 
+pytestmark = pytest.mark.thorough  # the model alone; every run has it on the product's code
 WORLDS = [
     World(place, names, marked)
     for place in Place
@@ -30,9 +31,8 @@ def test_every_history_of_one_move_is_safe(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=_name)
-def test_random_histories_there_and_back_are_safe(world: World, request: pytest.FixtureRequest) -> None:
-    histories = 6_000 if request.config.getoption("--thorough") else 60
-    for seed in range(histories):
+def test_random_histories_there_and_back_are_safe(world: World) -> None:
+    for seed in range(6_000):
         base, copied = OFFSETS[seed % len(OFFSETS)]
         assert not walk(world._replace(base=base, copied=copied), MUCH, seed).broken
 
