@@ -245,7 +245,7 @@ class World:
 
     def checked(self, config: Path, *arguments: object) -> dict[int, dict[str, Any]]:
         """The only job's rows by partition, from ``check --format json``."""
-        ended = self.run("check", "-c", config, "--format", "json", *arguments)
+        ended = self.run("plan", "-c", config, "--format", "json", *arguments)
         assert ended.out, ended.err
         (job,) = json.loads(ended.out)["jobs"]
         return {row["partition"]: row for row in job["partitions"]}

@@ -39,8 +39,7 @@ GROUPS = (
     CommandGroup(
         "a failover",
         {
-            "check": "report what would happen if the jobs started on the destination now; read-only",
-            "plan": "do the same, and keep it as a file",
+            "plan": "report what would happen if the jobs started on the destination now; -o keeps it as a file",
             "show": "show a plan as a table with its signer, as Spark's startingOffsets, or as a page",
             "sign": "sign a plan that you have reviewed",
             "apply": "write a plan's offsets: compare-and-set, read back after",
@@ -102,7 +101,7 @@ def _main(arguments: list[str]) -> int:
     prepare_streams()
     options = argparse.Namespace(debug=False)
     try:
-        parsed = _parse(arguments)  # which prints --explain
+        parsed = _parse(arguments)
         if isinstance(parsed, ExitCode):
             return int(parsed)
         options = parsed

@@ -200,14 +200,14 @@ id = "header:{ID_HEADER}"
     def _fail_over(self) -> None:
         stage, ids = self.stage, ("-c", self.stage.config, "--job", GROUP)
         stage.say("6  what would happen if the job started on b now?")
-        stage.expect(3, "check", *ids)
+        stage.expect(3, "plan", *ids)
         stage.say("7  all jobs move to b: each is checked there, and its hook moves it at its next start")
         stage.expect(0, "move", "-c", stage.config, "--to", "b", "--yes")
         stage.say("8  the hooks of both queries: each checkpoint is copied, with its state, to continue at b's offsets")
         self._on_b = self._ids(IDS_ON_B)
         self._copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
         stage.say("9  the same check again, now that the job lives on b: every stored offset is right")
-        stage.expect(0, "check", *ids, "--to", "b")
+        stage.expect(0, "plan", *ids, "--to", "b")
 
     def _run_on_destination(self) -> None:
         stage, b = self.stage, self.b.bootstrap

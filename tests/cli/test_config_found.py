@@ -21,7 +21,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_the_configuration_that_is_found_here_is_used_and_named(world: World) -> None:
-    named, found = world.run("check", "-c", "reconciler.toml"), world.run("check")
+    named, found = world.run("plan", "-c", "reconciler.toml"), world.run("plan")
     assert (found.code, found.out) == (named.code, named.out)
     assert (named.err, found.err) == ("", TOLD)
 
@@ -33,21 +33,21 @@ def test_a_plan_made_so_shows_commands_that_name_it(world: World) -> None:
 def test_the_environment_goes_first(world: World) -> None:
     world.file("other.toml", "")
     world.environ(**{CONFIG_VARIABLE: "other.toml"})
-    ended = world.run("check")
+    ended = world.run("plan")
     assert ended.code == 2
     assert "\nother.toml: " in ended.err
 
 
 def test_one_that_is_not_there_is_said_to_come_from_the_environment(world: World) -> None:
     world.environ(**{CONFIG_VARIABLE: "gone.toml"})
-    ended = world.run("check")
+    ended = world.run("plan")
     assert ended.code == 2
     assert ended.err.startswith("Configuration: gone.toml, named by RECONCILER_CONFIG.")
     assert "There is no configuration file gone.toml." in ended.err
 
 
 def test_an_option_without_its_file_says_nothing_of_the_one_that_is_found_here(world: World) -> None:
-    said = world.run("check", "-c").err
+    said = world.run("plan", "-c").err
     assert said.endswith("argument -c/--config: expected one argument\n")
 
 

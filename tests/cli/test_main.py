@@ -19,7 +19,7 @@ def in_shell(line: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_closed_streams_are_no_bug() -> None:
-    ended = in_shell('"$@" check --explain <&- >&-')
+    ended = in_shell('"$@" help plan <&- >&-')
     assert (ended.returncode, ended.stderr) == (0, "")
     ended = in_shell('"$@" show nowhere.json <&- >&- 2>&-')
     assert ended.returncode == 2
@@ -29,11 +29,7 @@ def test_closed_streams_are_no_bug() -> None:
     ("buffered", "words"),
     [
         ("PYTHONUNBUFFERED=", "--version"),
-        *(
-            (f"PYTHONUNBUFFERED={one}", words)
-            for words in ("check --explain", "--help", "help check")
-            for one in ("", "1")
-        ),
+        *((f"PYTHONUNBUFFERED={one}", words) for words in ("--help", "help plan") for one in ("", "1")),
     ],
 )
 def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: str) -> None:
@@ -56,7 +52,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
         *(
             ((*words.split(), ""), f"argument {name}: is empty. If it comes from a variable, that is not set\n")
             for words, name in {
-                "check -c": "-c/--config",
+                "plan -c": "-c/--config",
                 "plan -c x -o": "-o/--output",
                 "apply -c x": "PLAN",
                 "hook -c x --plans": "--plans",
@@ -84,10 +80,10 @@ def test_a_mistyped_command_line_says_what_to_write(
         (("move", "-c", "x", "--to", "a", "--to", "b"), "--to"),
         (("hook", "-c", "x", "--wait", "3", "--wait=4"), "--wait"),
         (("hook", "-c", "x", "--env-file", "a", "--env-file", "b"), "--env-file"),
-        (("check", "-c", "x", "--config", "y"), "--config"),
-        (("check", "-cx", "-cy"), "-c"),
-        (("check", "-c", "x", "--set-time", "1000", "--set-time", "2000"), "--set-time"),
-        (("check", "-c", "x", "--format", "json", "--format", "text"), "--format"),
+        (("plan", "-c", "x", "--config", "y"), "--config"),
+        (("plan", "-cx", "-cy"), "-c"),
+        (("plan", "-c", "x", "--set-time", "1000", "--set-time", "2000"), "--set-time"),
+        (("plan", "-c", "x", "--format", "json", "--format", "text"), "--format"),
         (("config", "check", "-c", "x", "-c", "y"), "-c"),
         (("plan", "-c", "x", "-o", "p", "-o", "q"), "-o"),
         (("init", "--store", "postgresql://me:hunter2@h/db", "--store", "memory:"), "--store"),
@@ -105,8 +101,8 @@ def test_a_second_value_does_not_silently_replace_the_first(
 @pytest.mark.parametrize(
     "words",
     [
-        ("check", "-c", "nowhere.toml", "--config", "nowhere.toml"),
-        ("--log-format", "json", "check", "-c", "nowhere.toml", "--log-format", "text"),
+        ("plan", "-c", "nowhere.toml", "--config", "nowhere.toml"),
+        ("--log-format", "json", "plan", "-c", "nowhere.toml", "--log-format", "text"),
         ("hook", "-c", "nowhere.toml", "--", "job", "-c", "other"),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_topic_with_a_number_that_is_not_there_is_missed(nights: Nights) -> No
     moved = nights.move("b")
     assert moved.code == 4
     assert "must not start on b" in moved.out
-    checked = nights.world.run("check", *CONFIG, "--to", "b")
+    checked = nights.world.run("plan", *CONFIG, "--to", "b")
     assert 'the destination has no topic "a.night_2"' in checked.out + checked.err
 
 
@@ -118,7 +118,7 @@ def test_a_pattern_that_matches_nothing_hides_no_other_job(nights: Nights) -> No
     path.write_text(path.read_text() + job("evenings", ["evening_*"]))
     nights.store(1, 2)
     nights.mirror(1, 2)
-    checked = nights.world.run("check", *CONFIG)
+    checked = nights.world.run("plan", *CONFIG)
     assert checked.code == 2
     assert "a.night_1-0" in checked.out
     assert 'No topic of b is one of job "evenings": evening_*' in checked.out + checked.err

@@ -157,8 +157,8 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
     config = planted.config(secured.sasl, client)
     plan, folder = planted.world.plan_file, planted.world.folder
     steps: list[tuple[int, tuple[object, ...]]] = [
-        (3, ("check", "-c", config)),
-        (3, ("check", "-c", config, "--format", "json")),
+        (3, ("plan", "-c", config)),
+        (3, ("plan", "-c", config, "--format", "json")),
         (0, ("plan", "-c", config, "-o", plan)),
         (0, ("show", plan)),
         (0, ("show", plan, "--html", folder / "plan.html")),
@@ -214,7 +214,7 @@ def test_no_command_that_fails_shows_a_secret(
     planted.world.plan(good)
     plan, folder = planted.world.plan_file, planted.world.folder
     for arguments in (
-        ("check", "-c", config),
+        ("plan", "-c", config),
         ("plan", "-c", config, "-o", folder / "other.plan.json"),
         ("apply", plan, "-c", config, "--yes"),
         ("hook", "-c", config, "--plans", folder / "plans"),

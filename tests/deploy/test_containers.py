@@ -113,12 +113,12 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     source.kill()
     assert not source.running
 
-    assert main(["check", "-c", config]) == 3
+    assert main(["plan", "-c", config]) == 3
     plan = str(tmp_path / "plan.json")
     assert main(["plan", "-c", config, "-o", plan]) == 0
     assert main(["apply", plan, "-c", config, "--yes"]) == 0
     capsys.readouterr()
-    assert main(["check", "-c", config, "--format", "json"]) == 0
+    assert main(["plan", "-c", config, "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
     resumed = {row["partition"]: row["stored_offset"] for row in rows}
     assert resumed != stored

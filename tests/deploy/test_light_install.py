@@ -46,12 +46,12 @@ def a_failover_is_checked_drilled_watched_applied_and_started(world: World, run:
     config, plan = world.config(lives="a"), world.folder / "plan.json"
     right = world.offset_of(9) + 1
     for code, *command in (
-        (3, "check", "-c", config),
+        (3, "plan", "-c", config),
         (0, "drill", "-c", config, "--job", "clicks"),
         (0, "watch", "-c", config, "--once"),
         (0, "plan", "-c", config, "-o", plan),
         (0, "apply", plan, "-c", config, "--yes"),
-        (0, "check", "-c", config, "--to", "b"),
+        (0, "plan", "-c", config, "--to", "b"),
         (0, "rollback", "-c", config, "--job", "clicks", "--yes"),
         (0, "move", "--to", "b", "-c", config, "--yes"),
         (0, "hook", "-c", config, "--plans", world.folder / "plans"),
@@ -67,7 +67,7 @@ def test_without_the_heavy_packages_every_command_but_those_for_spark_works(worl
 
 def test_a_store_whose_client_is_left_out_says_so(world: World) -> None:
     config = world.config(world.job(store="hbase://localhost:9090/offsets"))
-    ended = runner(sys.executable, str(ROOT))("check", "-c", config)
+    ended = runner(sys.executable, str(ROOT))("plan", "-c", config)
     assert ended.code == 2
     assert "happybase" in ended.err
 

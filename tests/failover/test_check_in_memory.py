@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.check import summary
+from reconciler.cli.commands.plan import summary
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict

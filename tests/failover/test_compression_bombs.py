@@ -35,7 +35,7 @@ def at_most(kind: int, size: int) -> None:
 @pytest.mark.parametrize("codec", sampled(["zstd", "gzip", "lz4"], keep=0, always="zstd".__eq__))
 def test_the_bombed_partition_alone_is_unresolved_whatever_packed_it(bombed: World, codec: str) -> None:
     plant(bombed.cluster.bootstrap, bombed.mirrored, 1, codec, each_mib=50, count=4)
-    command = [sys.executable, "-m", "reconciler", "check", "-c", str(bombed.config(extra=LIMIT)), "--format", "json"]
+    command = [sys.executable, "-m", "reconciler", "plan", "-c", str(bombed.config(extra=LIMIT)), "--format", "json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment(), check=False)
     assert ended.returncode == 4, ended.stderr
     (job,) = json.loads(ended.stdout)["jobs"]
@@ -53,7 +53,7 @@ def test_a_limit_of_the_system_ends_no_command(bombed: World) -> None:
         sys.executable,
         "-m",
         "reconciler",
-        "check",
+        "plan",
         "-c",
         str(bombed.config(extra="[search]\nmemory_mib = 4096")),
     ]

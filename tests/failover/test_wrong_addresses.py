@@ -14,7 +14,6 @@ from tests.starting import with_state
 WRONG = "hbase://h:1/t?layout=nonsense"
 SAID = "layout='nonsense' is not one of anchored"
 COMMANDS = {
-    "check": "check -c wrong.toml",
     "plan": "plan -c wrong.toml -o p.json",
     "hook": "hook -c wrong.toml --plans plans",
     "move": "move -c wrong.toml --to b",
@@ -24,7 +23,7 @@ COMMANDS = {
     "export": "anchors export -c wrong.toml",
     "import": "anchors import -c wrong.toml lines",
 }
-CHECKS = ("check", "plan", "hook", "move", "drill", "watch")
+CHECKS = ("plan", "hook", "move", "drill", "watch")
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_a_wrong_sink_address_is_reported_before_the_cluster_is_asked(world: Wor
 def test_every_wrong_address_is_reported(world: World) -> None:
     other = "zookeeper://h/c?layout=nonsense"
     world.file("wrong.toml", HEAD + job("clicks", ["a"], store=WRONG) + job("views", ["b"], store=other))
-    ended = world.run("check", "-c", "wrong.toml")
+    ended = world.run("plan", "-c", "wrong.toml")
     assert ended.code == ExitCode.USAGE
     assert SAID in ended.err
     assert "The address of a ZooKeeper store is wrong: layout='nonsense'" in ended.err
@@ -75,7 +74,7 @@ def test_a_job_with_a_wrong_address_is_reported_at_once_and_hides_no_other(tmp_p
     world = World(tmp_path, monkeypatch)
     Estate(world)
     world.file("wrong.toml", HEAD + job("ready", ["same", "fresh"]) + job("bad", ["events"], store=WRONG))
-    ended = world.run("check", "-c", "wrong.toml")
+    ended = world.run("plan", "-c", "wrong.toml")
     assert ended.code == ExitCode.USAGE
     assert ended.err.startswith('job "bad": The address of an HBase store is wrong: ')
-    assert "1 of 2 jobs" in ended.out
+    assert "Must not start: bad." in ended.out

@@ -25,7 +25,7 @@ def applied(estate: Estate) -> Estate:
 
 
 def test_check_prints_every_verdict_as_a_plan(estate: Estate, goldens: Goldens) -> None:
-    found = estate.world.run("check", *CONFIG, "--format", "json")
+    found = estate.world.run("plan", *CONFIG, "--format", "json")
     assert found.code == 4
     goldens.check("formats/plan/check-every-verdict.json", without_words(found.out))
     goldens.check("words/details.txt", details(found.out))

@@ -38,7 +38,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("command", ["check -c reconciler.toml", CHECKED])
+@pytest.mark.parametrize("command", ["plan -c reconciler.toml", CHECKED])
 def test_a_configuration_that_is_wrong(world: World, goldens: Goldens, command: str) -> None:
     said = []
     for what, text in WRONG.items():
@@ -99,7 +99,7 @@ def test_init_writes_a_configuration(estate: Estate, goldens: Goldens) -> None:
         f"{to} -o - --records 0",
         "init --yes",
         "config check -c made.toml --offline",
-        "check -c made.toml --job ready",
+        "plan -c made.toml --job ready",
     )
     goldens.check("words/init.txt", said)
     goldens.check("words/init.toml", world.read("made.toml"))
@@ -141,7 +141,7 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
     assert world.run("track", *CONFIG, "--once").code == 0
     said = world.session(
         "checkpoint show checkpoint",
-        "check -c reconciler.toml",
+        "plan -c reconciler.toml",
         "plan -c reconciler.toml -o p.json",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint show copy",
@@ -159,9 +159,9 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
 
 def test_a_checkpoint_that_cannot_be_read(world: World, goldens: Goldens) -> None:
     tracked(world, committed=True)
-    said = [world.session("checkpoint show nowhere", "check -c reconciler.toml --job counts")]
+    said = [world.session("checkpoint show nowhere", "plan -c reconciler.toml --job counts")]
     world.file("checkpoint/offsets/1", "v3\n{}\n{}")
-    said.append(world.session("checkpoint show checkpoint", "check -c reconciler.toml"))
+    said.append(world.session("checkpoint show checkpoint", "plan -c reconciler.toml"))
     goldens.check("words/checkpoint-refused.txt", "\n".join(said))
 
 
@@ -230,7 +230,7 @@ def test_a_cluster_and_stores_that_cannot_be_reached(world: World, goldens: Gold
     said = []
     for what, text in texts.items():
         world.file("reconciler.toml", text)
-        said.append(f"# {what}\n{world.session('check -c reconciler.toml')}")
+        said.append(f"# {what}\n{world.session('plan -c reconciler.toml')}")
     goldens.check("words/unreachable.txt", "\n".join(said))
 
 

@@ -22,20 +22,20 @@ pytestmark = pytest.mark.usefixtures("estate")
 
 def test_check(world: World, goldens: Goldens) -> None:
     said = world.session(
-        "check -c reconciler.toml --job ready",
-        "check -c reconciler.toml --job clicks",
-        "check -c reconciler.toml",
-        "check -c reconciler.toml --accept behind --accept lost --set a.bare:0=3 --set a.events:1=9",
-        "check -c reconciler.toml --job clicks --job ready",
+        "plan -c reconciler.toml --job ready",
+        "plan -c reconciler.toml --job clicks",
+        "plan -c reconciler.toml",
+        "plan -c reconciler.toml --accept behind --accept lost --set a.bare:0=3 --set a.events:1=9",
+        "plan -c reconciler.toml --job clicks --job ready",
     )
     goldens.check("words/check.txt", said)
 
 
 def test_check_on_a_narrow_and_on_a_wide_terminal(world: World, goldens: Goldens) -> None:
     world.columns(60)
-    narrow = world.session("check -c reconciler.toml")
+    narrow = world.session("plan -c reconciler.toml")
     world.columns(200)
-    goldens.check("words/check-widths.txt", narrow + "\n" + world.session("check -c reconciler.toml"))
+    goldens.check("words/check-widths.txt", narrow + "\n" + world.session("plan -c reconciler.toml"))
 
 
 def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> None:
@@ -44,11 +44,11 @@ def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> 
     world.file("new.toml", HEAD + misspelt.replace('offsets = "', 'new = "earliest"\noffsets = "', 1))
     world.with_state("misspelt.toml")
     said = world.session(
-        "check -c misspelt.toml",
+        "plan -c misspelt.toml",
         "plan -c misspelt.toml -o p.json",
         "apply p.json -c misspelt.toml --yes",
-        "check -c misspelt.toml --accept new",
-        "check -c new.toml",
+        "plan -c misspelt.toml --accept new",
+        "plan -c new.toml",
         "config check -c new.toml --offline",
     )
     for at, to in (("at home", None), ("moving", "b")):
@@ -59,13 +59,13 @@ def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> 
 
 def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:
     said = world.session(
-        "check -c nowhere.toml",
-        "check -c reconciler.toml --job nobody",
-        "check -c reconciler.toml --set a.events:1",
-        "check -c reconciler.toml --set a.events:1=3 --set a.events:1=4",
-        "check -c reconciler.toml --set a.events:77=3",
-        "check -c reconciler.toml --set a.evnets:1=3",
-        "check -c reconciler.toml --set a.events:1=9999",
+        "plan -c nowhere.toml",
+        "plan -c reconciler.toml --job nobody",
+        "plan -c reconciler.toml --set a.events:1",
+        "plan -c reconciler.toml --set a.events:1=3 --set a.events:1=4",
+        "plan -c reconciler.toml --set a.events:77=3",
+        "plan -c reconciler.toml --set a.evnets:1=3",
+        "plan -c reconciler.toml --set a.events:1=9999",
     )
     goldens.check("words/check-refused.txt", said)
 
@@ -78,12 +78,12 @@ def test_a_persons_word(estate: Estate, goldens: Goldens) -> None:
     world.with_state()
     both = "-c reconciler.toml --job clicks --job views"
     said = world.session(
-        f"check {both} --set a.events:1=4 --set a.ties:0=1",
+        f"plan {both} --set a.events:1=4 --set a.ties:0=1",
         f"plan {both} -o word.plan.json --set events:1=4 --accept skips",
-        f"check {both} --accept moved --log-format json",
-        f"check {both} --set-time 2023-11-14T22:13:25Z",
-        "check -c reconciler.toml --job views --set-time 2023-11-14T22:13:25Z",
-        "check -c reconciler.toml --job views --set-time yesterday",
+        f"plan {both} --accept moved --log-format json",
+        f"plan {both} --set-time 2023-11-14T22:13:25Z",
+        "plan -c reconciler.toml --job views --set-time 2023-11-14T22:13:25Z",
+        "plan -c reconciler.toml --job views --set-time yesterday",
         "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json",
         "apply word.plan.json -c reconciler.toml --dry-run",
         "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json --accept skips",
@@ -107,7 +107,7 @@ def test_policies_change_what_may_start(estate: Estate, goldens: Goldens) -> Non
     said = []
     for name, section in sections.items():
         estate.with_section(section, f"{name}.toml")
-        said.append(f"# {section!r}\n{estate.world.session(f'check -c {name}.toml')}")
+        said.append(f"# {section!r}\n{estate.world.session(f'plan -c {name}.toml')}")
     goldens.check("words/check-policies.txt", "\n".join(said))
 
 
@@ -123,7 +123,7 @@ def test_plan_apply_and_rollback(estate: Estate, goldens: Goldens) -> None:
         APPLY,
         f"{APPLY} --yes",
         f"{APPLY} --yes",
-        "check -c reconciler.toml --to b --job clicks",
+        "plan -c reconciler.toml --to b --job clicks",
         "rollback -c reconciler.toml --job clicks",
         "rollback -c reconciler.toml --job clicks --yes",
         "rollback -c reconciler.toml --job clicks --yes",
@@ -152,9 +152,9 @@ def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Gol
     world.with_state()
     world.with_state("sick.toml")
     said = world.session(
-        "check -c reconciler.toml --job misspelt",
-        "check -c reconciler.toml",
-        "check -c sick.toml",
+        "plan -c reconciler.toml --job misspelt",
+        "plan -c reconciler.toml",
+        "plan -c sick.toml",
         "plan -c sick.toml -o p.json",
         "plan -c reconciler.toml -o p.json",
         "show p.json",
@@ -165,7 +165,7 @@ def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Gol
     world.file("partly.toml", estate.head + estate.jobs.partition('[[jobs]]\nhome = "a"\nname = "stuck"')[0] + sick)
     world.with_state("partly.toml")
     said += "\n" + world.session(
-        "check -c partly.toml",
+        "plan -c partly.toml",
         "plan -c partly.toml -o q.json",
         "apply q.json -c partly.toml --yes",
     )
@@ -226,7 +226,7 @@ def test_a_write_whose_outcome_is_unknown_and_a_bug(
         unknown = world.run(*f"{APPLY} --yes".split())
     assert unknown.code == 7
     internals.break_reads(monkeypatch)
-    bug = world.run("check", "-c", "reconciler.toml")
+    bug = world.run("plan", "-c", "reconciler.toml")
     assert bug.code == 1
     goldens.check("words/unknown-outcome-and-bug.txt", f"{unknown.transcript}\n{bug.transcript}")
 
@@ -292,7 +292,7 @@ def test_a_move_there_and_back(world: World, goldens: Goldens) -> None:
         "move -c reconciler.toml --to a --job clicks --yes",
         hook,
         f"{hook} --set a.events:0=9",
-        "check -c reconciler.toml --job clicks",
+        "plan -c reconciler.toml --job clicks",
         "move -c reconciler.toml --to c",
         "move -c reconciler.toml --to b",
         "move -c reconciler.toml --to b --job stuck --accept lost --accept missing --set a.bare:0=3 --accept skips",
@@ -348,4 +348,4 @@ def test_the_source_in_the_place_of_the_destination(world: World, goldens: Golde
     world.destination.cluster_id = "cluster-a"
     for topic in [*world.destination.topic_ids]:
         world.destination.delete(topic)
-    goldens.check("words/own-cluster.txt", world.session("check -c reconciler.toml --job clicks"))
+    goldens.check("words/own-cluster.txt", world.session("plan -c reconciler.toml --job clicks"))

@@ -144,7 +144,7 @@ def test_any_command_line_ends_with_a_sentence(again: Again, monkeypatch: pytest
 def test_any_words_are_a_command_line_or_a_hint(again: Again, runs: int) -> None:
     """Also of the commands that are not run here, and in any order."""
     line = command_lines(only_run=False).flatmap(st.permutations) | st.lists(
-        words(["check", "-c", "--help", "p.json"]), max_size=4
+        words(["plan", "-c", "--help", "p.json"]), max_size=4
     )
 
     def claim(line: list[str]) -> None:
@@ -163,7 +163,7 @@ DIGITS = "9" * 5_000
     ids=["offset", "partition", "time"],
 )
 def test_a_number_of_thousands_of_digits_is_a_usage_error(again: Again, options: list[str]) -> None:
-    assert again.run(["check", *CONFIG, "--job", "clicks", *options], {}).code == 2
+    assert again.run(["plan", *CONFIG, "--job", "clicks", *options], {}).code == 2
 
 
 @pytest.mark.parametrize("option", ["--output=--", "--set=--", "--job=--", "--config=--"])

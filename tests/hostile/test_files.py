@@ -61,7 +61,7 @@ COMMANDS = {
 }
 """The files, each with commands that read it."""
 WITH_SETTINGS = """
-    check CONFIG
+    plan CONFIG
     config check CONFIG --offline
     config check CONFIG
     status CONFIG

@@ -104,7 +104,7 @@ def test_a_plan_that_is_not_text_is_said_to_be_none(folder: Path, capsys: pytest
 def test_a_configuration_of_anything_is_refused(folder: Path, content: Callable[[], bytes]) -> None:
     path = folder / "other.toml"
     path.write_bytes(content())
-    assert command_line.main(["check", "-c", str(path)]) == 2
+    assert command_line.main(["plan", "-c", str(path)]) == 2
 
 
 # ---------------------------------------------------------------- names that are paths

@@ -52,7 +52,7 @@ def test_a_command_loads_the_client_without_what_is_for_others(tmp_path: Path) -
     (tmp_path / "reconciler.toml").write_text(UNREACHABLE)
     program = (
         "import sys; from reconciler.cli.main import main\n"
-        f"sys.argv = ['reconciler', 'check', '-c', {str(tmp_path / 'reconciler.toml')!r}]\n"
+        f"sys.argv = ['reconciler', 'plan', '-c', {str(tmp_path / 'reconciler.toml')!r}]\n"
         "print(main(), *sys.modules)"
     )
     code, *loaded = output_of(program).split()

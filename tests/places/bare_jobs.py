@@ -88,7 +88,7 @@ def fail_over(job: BareJob, config: Path, look: Callable[[], Any], expected: Any
     hold ``expected`` after ``apply``, and its former content after ``rollback``."""
     world = job.world
     before = look()
-    exits(world.run("check", "-c", config), 3)
+    exits(world.run("plan", "-c", config), 3)
     plan = world.plan(config)
     (found,) = (each["partitions"] for each in plan["jobs"])
     assert {row["partition"]: (row["finding"], row["resume_offset"], row["replay"]["exact"]) for row in found} == {
@@ -99,7 +99,7 @@ def fail_over(job: BareJob, config: Path, look: Callable[[], Any], expected: Any
     assert look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert look() == expected
-    again = exits(world.run("check", "-c", config, "--to", "b", "--format", "json"), 0)
+    again = exits(world.run("plan", "-c", config, "--to", "b", "--format", "json"), 0)
     rows = json.loads(again.out)["jobs"][0]["partitions"]
     assert {row["partition"]: row["stored_offset"] for row in rows} == job.right
     assert {row["finding"] for row in rows} == {"exact"}
@@ -107,7 +107,7 @@ def fail_over(job: BareJob, config: Path, look: Callable[[], Any], expected: Any
     assert look() == expected
     exits(world.run("rollback", "-c", config, "--job", "clicks", "--yes"), 0)
     assert world.offsets(job.topic) == job.stored
-    exits(world.run("check", "-c", config, "--to", "b"), 3)
+    exits(world.run("plan", "-c", config, "--to", "b"), 3)
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert look() == expected
 

@@ -148,7 +148,7 @@ def _export_rows(
     for error in bad[:MOST_NAMED]:
         log.warning("not exported: %s", error)
     if (more := len(bad) - MOST_NAMED) > 0:
-        log.warning("not exported: %s more; `reconciler check` lists all", f"{more:,}")
+        log.warning("not exported: %s more; `reconciler plan` lists all", f"{more:,}")
     return ExitCode.NEEDS_PERSON if bad else ExitCode.OK
 
 

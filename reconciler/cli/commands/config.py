@@ -40,7 +40,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("reconciler init", "reconciler check", "docs/guide.md", "docs/reference/configuration.md"),
+    see_also=("reconciler init", "reconciler plan", "docs/guide.md", "docs/reference/configuration.md"),
 )
 _COLOURS = {Level.OK: "32", Level.WARN: "33", Level.FAIL: "31"}
 _INDENT = "      "
@@ -165,8 +165,8 @@ def _summary(tried: Sequence[TrialResult], code: ExitCode, options: argparse.Nam
     if not loaded:
         return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration is not usable as it is."
     if code is ExitCode.OK:
-        check = command("reconciler", "check", "-c", options.config)
-        after = "Next: the same without --offline." if options.offline else f"Next: {check}"
+        plan = command("reconciler", "plan", "-c", options.config)
+        after = "Next: the same without --offline." if options.offline else f"Next: {plan}"
         if not tried:
             return f"Nothing was tried: --offline connects to nothing, and no file or folder is named. {after}"
         return f"{totals}. {after}"

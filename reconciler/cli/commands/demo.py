@@ -168,7 +168,7 @@ Running now, with their data and logs in {folder}:
    the mirror                            {demo.mirror.log}
 To look at what was done, and to go on by hand (docs/guide.md, part 3):
    {command("reconciler", "show", demo.stage.plan("clicks"))}
-   {command("reconciler", "check", "-c", demo.stage.config)}
+   {command("reconciler", "plan", "-c", demo.stage.config)}
 To lose the source and the mirror: {command("reconciler", "demo", "stop", "--source", *own)}
 To end all of it, and delete its data: {command("reconciler", "demo", "stop", *own)}"""
     )

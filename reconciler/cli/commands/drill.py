@@ -56,7 +56,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("docs/how-to/drill.md", "reconciler check"),
+    see_also=("docs/how-to/drill.md", "reconciler plan"),
 )
 HEADS = ("PARTITION", "FINDING", "RESUME", "AGAIN", "READ", "FIRST", "ITS TIME", "FOUND")
 RIGHT = frozenset({2, 3, 4, 5})

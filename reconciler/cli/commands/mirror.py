@@ -43,7 +43,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("docs/explanation/mirror-offsets.md", "docs/how-to/no-anchors.md", "reconciler check"),
+    see_also=("docs/explanation/mirror-offsets.md", "docs/how-to/no-anchors.md", "reconciler plan"),
 )
 HEADS = ("PARTITION", "SOURCE OFFSET", "BY", "AGE", "SYNCS", "APART", "AT MOST", "MISSING", "AGAIN")
 GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED", "REPLAYS", "SKIPS")

@@ -18,21 +18,17 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show
 from reconciler.cli.terminal.prompts import confirm
-from reconciler.cli.terminal.report import plan_text
+from reconciler.cli.terminal.report import plan_text, starts_text, why_job_stops
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.core.text import command, counted
-from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.failover import inputs
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.corrections import has_replay, replay_sum
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
-from reconciler.plan.document import JobPlan, StartPolicy
-from reconciler.plan.start import why_stopped
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
@@ -96,7 +92,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     going = [each.job for each in found if each.goes]
     codes = [each.code for each in found]
     if stopped := [each.job.name for each in found if each.code is ExitCode.NEEDS_PERSON and each.judged]:
-        look = command("reconciler", "check", "-c", options.config, "--to", options.to, "--job", stopped[0])
+        look = command("reconciler", "plan", "-c", options.config, "--to", options.to, "--job", stopped[0])
         say(f"What to decide: {look}. Then move the job with the same --set or --accept.")
     if going:
         confirm(f"{counted(len(going), 'job')} to {options.to}?", yes=options.yes)
@@ -148,10 +144,10 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
         return _Found(job, f"not checked. {error}", error.exit_code)
     plan = next(checked.decided(each) for each in checked.plan.jobs if each.name == job.name)
     at_home = here is None and to == job.home
-    why = _why_not(plan, config.policy.start)
+    why = why_job_stops(plan, config.policy.start, waits=True)
     if why is not None:
         return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON, judged=True)
-    starts = _starts(plan, config.policy.start)
+    starts = starts_text(plan, config.policy.start)
     bare = [row for row in plan.partitions if row.stored_offset and row.anchor is not None and row.anchor.is_bare]
     if bare and (at_home or (here is not None and here.cluster == to)):
         starts = f"starts as stored; {counted(len(bare), 'offset')} without an anchor not checked"
@@ -161,31 +157,6 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
     if here is not None and here.cluster == to and not to_correct:
         return _Found(job, f"lives on {to} already, and {starts}")
     return _Found(job, starts, goes=True)
-
-
-def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
-    """Why the job must not start there. One that only has to wait for the mirror may go: its hook waits."""
-    stopped = [(row, why) for row in plan.partitions if (why := why_stopped(row, policy)) is not None]
-    stopped = [(row, why) for row, why in stopped if row.finding is not Verdict.BEHIND]
-    sinks = [sink for sink in plan.sinks if sink.stops]
-    if sinks:
-        return f"{sinks[0].sink}: {sinks[0].detail}"
-    if not stopped:
-        return None
-    row, why = stopped[0]
-    more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
-    fact = row.detail if row.finding in STOPS and not row.set_by_hand else why
-    return f"{row.key} ({row.finding.value}): {fact}{more}"
-
-
-def _starts(plan: JobPlan, policy: StartPolicy) -> str:
-    again = f"{replay_sum(plan.partitions)} again"
-    behind = [row for row in plan.partitions if row.finding is Verdict.BEHIND and not row.set_by_hand]
-    if behind:
-        waits = f"the mirror is behind in {counted(len(behind), 'partition')}: its hook waits for that (--wait)"
-        must = any(why_stopped(row, policy) is not None for row in behind)
-        return waits if must else f"{waits}, or starts early, {again}"
-    return f"starts early, {again}" if has_replay(plan.partitions) else "starts exactly"
 
 
 def _record(

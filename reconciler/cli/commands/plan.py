@@ -1,7 +1,10 @@
-"""Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
-partition with its finding, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
-be applied after it has expired, or if it was altered, or if the store or the destination has changed. A job that
-cannot be judged is listed with the cause, and apply leaves it alone; the exit code is then the worst of all jobs.
+"""Shows what would happen if the jobs started on the destination now: for every partition the finding, the stored
+offset, the offset to resume at, the number of records that would be read again, and the evidence. It reads only the
+destination and the jobs' stores. A job that cannot be judged is listed with the cause, beside the others; the exit
+code is then the worst of all jobs. Run it before a failover as often as you like.
+
+With -o it keeps the result as a file: to review, to sign, to apply later. The file holds no payloads and no secrets. It
+cannot be applied after it has expired, or if it was altered, or if the store or the destination has changed.
 """
 
 from __future__ import annotations
@@ -14,38 +17,51 @@ from typing import TYPE_CHECKING
 from reconciler.cli import arguments, context
 from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, wrap
-from reconciler.cli.terminal.report import not_judged_text, plan_text
+from reconciler.cli.terminal.output import listed, say, show, show_json_text, wrap
+from reconciler.cli.terminal.report import FINDINGS, plan_text
+from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode, worst
-from reconciler.core.text import counted
+from reconciler.core.text import command, counted
 from reconciler.failover.check import Checked
 from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
+from reconciler.failover.outside import ByHand
 from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable, write_whole
+from reconciler.places.registry import traits
 from reconciler.plan import signing
-from reconciler.plan.document import FORMAT, Plan
+from reconciler.plan.document import FORMAT, Plan, StartPolicy
+from reconciler.plan.start import why_stopped
 
 if TYPE_CHECKING:
     from reconciler.plan.ed25519 import PrivateKey
 
 PLAN = FileKind.of_json("a plan", FORMAT)
 """The only kind of file that a new plan replaces."""
-EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
+EXAMPLE = "reconciler plan -c reconciler.toml"
+KEPT = f"{EXAMPLE} -o failover.plan.json"
+ONE = f"{EXAMPLE} --job clicks"
 HELP = Help(
     __doc__,
     [
-        ("all jobs", EXAMPLE),
-        ("one job, with a partition set by hand", f"{EXAMPLE} --job clicks --set a.events:3=1200"),
+        ("every job of the configuration", EXAMPLE),
+        ("one job, as JSON", f"{ONE} --format json"),
+        ("the result with a mirror's shortfall accepted", f"{ONE} --accept behind"),
+        ("the result with all partitions at a time of your choice", f"{ONE} --set-time 2026-01-31T06:00:00Z"),
+        ("to keep it as a file", KEPT),
+        ("one job in a file, with a partition set by hand", f"{KEPT} --job clicks --set a.events:3=1200"),
     ],
     {
-        ExitCode.OK: "every job may start, corrected or not; the plan was written",
+        ExitCode.OK: "every partition may start as it is; with -o: or can be corrected, and the plan was written",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "a partition needs a decision; the plan was written, and apply refuses that job",
+        ExitCode.CORRECTABLE: "without -o: offsets need correcting, and can be",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision; with -o: the plan was written, and apply refuses it",
         ExitCode.CHANGED: "a topic was recreated during the check",
-        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the plan has the other jobs",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; with -o: the plan has the other "
+        "jobs",
     },
+    findings={finding.value: meaning for finding, meaning in FINDINGS.items()},
     environment=CONFIG_ENVIRONMENT,
     files={"PLAN": "the plan, readable by its owner only; an applied plan is not overwritten"},
-    see_also=("reconciler show", "reconciler apply", "docs/how-to/move-jobs.md"),
+    see_also=("reconciler move", "reconciler apply", "docs/reference/findings.md", "docs/how-to/decide-by-hand.md"),
 )
 MOST_ROWS = 40
 
@@ -56,38 +72,116 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_jobs(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
-    parser.add_argument("--sign", metavar="KEY", type=Path, help="sign the plan with this private key (Ed25519, PEM)")
-    parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
+    arguments.add_format(parser, "json prints the plan (default: text)")
+    parser.add_argument("-o", "--output", metavar="PLAN", type=Path, help="keep the plan in this file")
+    parser.add_argument(
+        "--sign", metavar="KEY", type=Path, help="with -o: sign the plan with this private key (Ed25519, PEM)"
+    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    if options.output is None and options.sign is not None:
+        raise ConfigError("--sign signs a plan's file, and none is made.", hint="Add -o PLAN.")
     config = context.read_located(options)
     by_hand = arguments.decisions(options)
-    refuse_unwritable(options.output, replaces=PLAN, stdout="check --format json prints a plan.")
+    if options.output is not None:
+        refuse_unwritable(options.output, replaces=PLAN, stdout="plan --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start
-    code = worst(error.exit_code for error in checked.failed.values())
-    if not checked.plan.jobs and checked.failed:
-        show(plan_text(checked.plan, policy))
-        show(wrap("", f"{not_judged_text(checked.plan)} Fix what is named above. No plan was written."))
-        return code
-    plan = checked.shown(policy)
-    _write(plan, options.output, key)
-    show(plan_text(plan, policy, most=MOST_ROWS))
-    if checked.stopped(policy):
-        say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
-        code = worst([code, ExitCode.NEEDS_PERSON])
+    code, plan = verdict_code(checked, policy), checked.shown(policy)
+    is_kept = options.output is not None and bool(plan.jobs or not checked.failed)
+    if is_kept:
+        _write(plan, options.output, key)
+    if options.format == "json":
+        for piece in plan.texts():
+            show_json_text(piece)
     else:
-        # The command is not folded, however long its paths: it is meant to be copied.
-        say("", f"{outcome(checked.plan)}.")
-        if anew := begin_anew(config, plan.jobs, (name for name, _ in checked.to_write)):
-            say(new_checkpoint_warning(anew, options.output, options.config))
-        say(*steps_after(checked, Files(str(options.output), str(options.config))))
-    if checked.failed:
-        then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
-        show(wrap(f"{not_judged_text(checked.plan)} {then}"))
-    return code
+        show(plan_text(plan, policy, most=MOST_ROWS if is_kept else None))
+        say("")
+        if is_kept:
+            _say_kept(checked, config, options)
+        else:
+            show(wrap(*summary(checked, policy, by_hand, moves=config.state is not None)))
+    return ExitCode.OK if is_kept and code is ExitCode.CORRECTABLE else code
+
+
+def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
+    """4 if a partition needs a decision, 3 if offsets need correcting, else 0; or a job's that could not be judged."""
+    judged = ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
+    if checked.stopped(policy):
+        judged = ExitCode.NEEDS_PERSON
+    return worst([judged, *(error.exit_code for error in checked.failed.values())])
+
+
+def stopped_jobs(checked: Checked, policy: StartPolicy) -> list[str]:
+    """The names of the jobs that must not start: a partition, a sink, or a job that could not be judged."""
+    names = []
+    for job in checked.plan.jobs:
+        rows = checked.decided(job).partitions
+        if job.stopped_by is not None or any(why_stopped(row, policy) is not None for row in rows):
+            names.append(job.name)
+    return [*names, *(failed.name for failed in checked.plan.not_judged)]
+
+
+# ---------------------------------------------------------------- shown
+
+
+def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bool = False) -> list[str]:
+    """The last lines: the result and the next step, which is a move where it is recorded where the jobs live."""
+    stopped = stopped_jobs(checked, policy)
+    lines = [f"Must not start: {listed(stopped)}. Nothing was written."] if stopped else []
+    if checked.stopped(policy) or not checked.plan.jobs:
+        return lines
+    starting = outcome(checked.plan)
+    if not checked.to_write:
+        return [f"Every partition may start as it is; {starting}.", *lines]
+    alone = "" if stopped else " (exit code 3: nothing failed)"
+    decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
+    move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"
+    then = (
+        f"{move}, then start the jobs by their hooks" if moves else _then(checked, f"reconciler plan -o PLAN{decided}")
+    )
+    return [f"{_to_correct(checked)}{alone}; {starting}. Next: {then}.", *lines]
+
+
+def _to_correct(checked: Checked) -> str:
+    wrong, right = len(checked.to_write) - checked.right, checked.right
+    clauses = []
+    if wrong:
+        clauses.append(f"{wrong:,} {'offset needs' if wrong == 1 else 'offsets need'} correcting, and can be")
+    if right:
+        words = "offset is right, and counts" if right == 1 else "offsets are right, and count"
+        clauses.append(f"{right:,} {words} as the source's until that is done")
+    return "; ".join(clauses)
+
+
+def _then(checked: Checked, plan: str) -> str:
+    """How the offsets are corrected; the plan names the command of each job if there is more than one way."""
+    names = {name for name, _ in checked.to_write}
+    ways = {traits(job.store).corrected_in_copy for job in checked.plan.jobs if job.name in names}
+    if len(ways) > 1:
+        return f"{plan}, then the commands that it names"
+    (in_copy,) = ways
+    return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"
+
+
+# ---------------------------------------------------------------- kept
+
+
+def _say_kept(checked: Checked, config: Config, options: argparse.Namespace) -> None:
+    """Say what the file holds and what comes next. Commands are not folded, however long: they are meant to be
+    copied."""
+    policy = config.policy.start
+    if stopped := stopped_jobs(checked, policy):
+        say(f"Must not start: {listed(stopped)}. Apply leaves {'it' if len(stopped) == 1 else 'them'} alone.")
+    if checked.stopped(policy):
+        say(f"Plan: {options.output}")
+        return
+    say(f"{outcome(checked.plan)}.")
+    if anew := begin_anew(config, checked.plan.jobs, (name for name, _ in checked.to_write)):
+        say(new_checkpoint_warning(anew, options.output, options.config))
+    say(*steps_after(checked, Files(str(options.output), str(options.config))))
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
@@ -115,7 +209,7 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 def steps_after(checked: Checked, files: Files) -> list[str]:
     """The commands that write what the plan would: ``apply``, and one for each job that needs its own.
 
-    ``apply`` also gives rows that are right the destination's anchor, where range batches need it.
+    ``apply`` also gives rows that are right the destination's anchor, where batches need it.
     """
     names = {name for name, _ in checked.to_write}
     steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)

@@ -43,22 +43,22 @@ class NextStep:
 
 
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
-    """The options for one partition that must not start, each as a ``check`` to try first.
+    """The options for one partition that must not start, each as a ``plan`` to try first.
 
     The end of a batch has one option: it may be missing. All others are about the start.
     """
-    check = ("reconciler", "check", "-c", files.config, "--job", job.name)
+    plan = ("reconciler", "plan", "-c", files.config, "--job", job.name)
     accept = ("--accept", row.finding.value)
     if row.absent:
-        return [NextStep("Leave out every partition of this job that is not there:", command(*check, *accept))]
+        return [NextStep("Leave out every partition of this job that is not there:", command(*plan, *accept))]
     if row.position == Position.END:
         return []
     if row.skips is not None:
-        return [NextStep("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips"))]
-    this_one = NextStep("Set this one's offset:", command(*check, "--set", _set(row)))
+        return [NextStep("Skip these records:", command(*plan, "--set", _set(row), "--accept", "skips"))]
+    this_one = NextStep("Set this one's offset:", command(*plan, "--set", _set(row)))
     if row.finding is Verdict.UNRESOLVED:
         return [this_one]
-    return [NextStep(f"Accept every {row.finding.value} partition of this job:", command(*check, *accept)), this_one]
+    return [NextStep(f"Accept every {row.finding.value} partition of this job:", command(*plan, *accept)), this_one]
 
 
 def _set(row: PartitionPlan) -> str:
@@ -69,8 +69,8 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
     """The next steps for the whole plan, in order."""
     steps = []
     for failed in plan.not_judged:
-        again = command("reconciler", "check", "-c", files.config, "--job", failed.name)
-        text = f"Job {failed.name} was not judged: {failed.reason} Do not start it. Once that is fixed, check it:"
+        again = command("reconciler", "plan", "-c", files.config, "--job", failed.name)
+        text = f"Job {failed.name} was not judged: {failed.reason} Do not start it. Once that is fixed, plan it again:"
         steps.append(NextStep(text, again))
     forbidden = {job.name: why for job in plan.jobs if (why := _why_forbidden(job, policy)) is not None}
     steps += [NextStep(f"Job {name} must not start: {why}.") for name, why in forbidden.items()]
@@ -164,8 +164,8 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
     path = files.plan if alone else str(path_for_job(Path(files.plan), job.name))
     plan_it = command("reconciler", "plan", "-c", files.config, "-o", path, *options)
     return [
-        NextStep(text, command("reconciler", "check", "-c", files.config, *options)),
-        NextStep("Then plan with the same decisions:", plan_it),
+        NextStep(text, command("reconciler", "plan", "-c", files.config, *options)),
+        NextStep("Then keep the plan with the same decisions:", plan_it),
     ]
 
 

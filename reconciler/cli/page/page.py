@@ -20,7 +20,7 @@ from importlib.resources import files
 from string import Template
 
 from reconciler.cli.page.advice import Files, next_steps, row_steps
-from reconciler.cli.terminal.report import FINDINGS, not_judged_text, replay_text, short_count, skips_text, tone_of
+from reconciler.cli.terminal.report import FINDINGS, replay_text, short_count, skips_text, tone_of
 from reconciler.clock import stamp
 from reconciler.core.text import counted, some, visible
 from reconciler.core.verdicts import Position
@@ -35,13 +35,14 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
     files = files or Files()
     entries = entries_of(plan.jobs, policy)
     stopped = {each.place for each in entries if each.stopped is not None}
-    headline = _headline(len({each.place for each in entries}), len(stopped), len(plan.not_judged))
+    names = [each.job.name for each in entries if each.stopped is not None] + [job.name for job in plan.not_judged]
+    headline = _headline(list(dict.fromkeys(names)), len({each.place for each in entries}))
     source = [escaped(name, LONGEST_NAME) for name in (plan.source_name, plan.source_cluster_id) if name is not None]
     body = fill(
         "page",
-        tone="bad" if stopped or plan.not_judged else "good",
+        tone="bad" if names else "good",
         headline=headline,
-        lead=_lead(plan, [each for each in entries if each.stopped is not None]),
+        lead=_lead(plan, len(stopped)),
         figures=_figures(plan, entries, len(stopped)),
         cluster_id=plan.cluster_id,
         bootstrap_servers=plan.bootstrap_servers,
@@ -61,24 +62,22 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
     return document(f"{headline} · {some([job.name for job in plan.jobs], 3)} · reconciler", body)
 
 
-def _headline(places: int, stopped: int, not_judged: int) -> str:
+def _headline(stopped: Sequence[str], places: int) -> str:
     if stopped:
-        return f"Do not start: {counted(stopped, 'partition')} {'needs' if stopped == 1 else 'need'} a decision"
-    if not_judged:
-        return f"Do not start: {counted(not_judged, 'job')} not judged"
+        return f"Must not start: {some(stopped, 3)}"
     if not places:
         return "Nothing to start: the plan holds no partition"
     return "Every partition may start" if places > 1 else "The partition may start"
 
 
-def _lead(plan: Plan, stopped: Sequence[PageRow]) -> Markup:
+def _lead(plan: Plan, stopped: int) -> Markup:
     total = outcome(plan)
     lead = f"{total[0].upper()}{total[1:]}."
     if stopped:
-        names = list(dict.fromkeys(each.job.name for each in stopped))
-        lead = f"{'Job' if len(names) == 1 else 'Jobs'} {some(names)} must not start before that is decided."
-    not_judged = f" {not_judged_text(plan)}" if plan.not_judged else ""
-    return Markup(escaped(lead, LONGEST_NAME) + escaped(not_judged, LONGEST_NAME) + " The plan has written nothing.")
+        lead = f"{counted(stopped, 'partition')} {'needs' if stopped == 1 else 'need'} a decision."
+    if names := [job.name for job in plan.not_judged]:
+        lead += f" Not judged: {some(names)}."
+    return Markup(escaped(lead, LONGEST_NAME) + " The plan has written nothing.")
 
 
 def _figures(plan: Plan, entries: Sequence[PageRow], stopped: int) -> Markup:

@@ -47,13 +47,14 @@ class CommandGroup:
 class Help:
     """A command's help: whole sentences, examples (purpose and command), and sections below the options.
 
-    ``exits``: the exit codes that it can end with; "" stands for the contract's own words. ``environment`` and
-    ``files``: the use of each variable and file. ``see_also``: commands and pages.
+    ``exits``: the exit codes that it can end with; "" stands for the contract's own words. ``findings``,
+    ``environment`` and ``files``: the meaning of each finding, variable and file. ``see_also``: commands and pages.
     """
 
     description: str | None
     examples: Sequence[tuple[str, str]]
     exits: Mapping[ExitCode, str] = field(default_factory=dict)
+    findings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     see_also: Sequence[str] = ()
@@ -93,7 +94,8 @@ def _sections(help_text: Help) -> Iterable[str]:
     yield "examples:\n" + "\n".join(examples)
     if help_text.exits:
         yield exit_codes(help_text.exits)
-    for title, entries in (("environment", help_text.environment), ("files", help_text.files)):
+    sections = {"findings": help_text.findings, "environment": help_text.environment, "files": help_text.files}
+    for title, entries in sections.items():
         if entries:
             yield f"{title}:\n{_listed(entries)}"
     if help_text.see_also:
@@ -117,7 +119,7 @@ def overview(usage: str, groups: Sequence[CommandGroup], options: str) -> str:
 
             An anchor is the identity of the last record that a job processed: its offset, time, id and fingerprint. A
             finding says what is known of one partition, from exact (the job starts right behind that record) to
-            unresolved (nothing could be proven). All terms: reconciler check --explain
+            unresolved (nothing could be proven). All findings: reconciler help plan
             """
         ),
         *(f"{group.title}:\n{_listed(group.commands, size)}" for group in groups),
@@ -125,7 +127,7 @@ def overview(usage: str, groups: Sequence[CommandGroup], options: str) -> str:
         exit_codes(dict.fromkeys(ExitCode, "")),
         _paragraphs(
             "To begin: reconciler init writes a configuration, reconciler config check explains it and tries every "
-            "connection, reconciler check reports what a failover would find. Help with a command: reconciler help "
+            "connection, reconciler plan reports what a failover would find. Help with a command: reconciler help "
             "COMMAND."
         ),
     ]

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from reconciler.cli.terminal.output import Shown, fold, line, listed, stack, wrap
+from reconciler.cli.terminal.output import Shown, line, listed, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
-from reconciler.core.text import visible
-from reconciler.core.verdicts import MatchedBy, Verdict
-from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
+from reconciler.core.text import counted, visible
+from reconciler.core.verdicts import STOPS, MatchedBy, Verdict
+from reconciler.failover.corrections import has_replay, replay_sum
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.start import place_name, sink_text, skips_words, stop_sentences, why_stopped
 
 _TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
@@ -25,10 +26,14 @@ RIGHT = frozenset({2, 3, 4, SKIPS})
 def plan_text(
     plan: Plan, policy: StartPolicy, *, columns: int | None = None, colour: bool | None = None, most: int | None = None
 ) -> Shown:
-    """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise. With ``most``, longer tables show
-    only that many rows: those that must not start before the others, each by finding, the worst first. The sentences
-    below the table are about all rows, shown or not."""
+    """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise: first a line for each of several
+    jobs, then their partitions. With ``most``, longer tables show only that many rows: those that must not start before
+    the others, each by finding, the worst first. The sentences below a table are about all rows, shown or not."""
     parts: list[Shown] = []
+    if plan.not_judged or len(plan.jobs) > 1:
+        lines = [f"{each.name}: {job_text(each, policy)}" for each in plan.jobs]
+        lines += [f"{each.name}: must not start: it could not be judged. {each.reason}" for each in plan.not_judged]
+        parts.append(wrap(*lines, columns=columns))
     for job in plan.jobs:
         parts.append(_headline(job, columns))
         every: Sequence[PartitionPlan] = job.partitions
@@ -40,9 +45,9 @@ def plan_text(
         if len(rows) < len(every):
             more = len(every) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
-        sentences = [*stop_sentences(every, policy, most), *numbers_alone(every), *map(sink_text, job.sinks)]
+        sentences = [*stop_sentences(every, policy, most), *_undelivered(every), *numbers_alone(every)]
+        sentences += map(sink_text, job.sinks)
         parts.append(wrap(*(f"  {each}" for each in sentences), indent="    ", columns=columns))
-    parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
     return stack(*(part for part in parts if part))
 
@@ -51,17 +56,36 @@ def _urgency(row: PartitionPlan, policy: StartPolicy) -> tuple[bool, bool, int]:
     return why_stopped(row, policy) is None, row.skips is None, -row.finding.badness
 
 
-def not_judged_text(plan: Plan) -> str:
-    """Which jobs could not be judged, and that they must not start."""
-    names = [job.name for job in plan.not_judged]
-    of = f"{len(names):,} of {len(plan.jobs) + len(names):,} jobs"
-    it = "it" if len(names) == 1 else "them"
-    return f"Not judged, {of}: {listed(names)}. Do not start {it}."
+def job_text(job: JobPlan, policy: StartPolicy) -> str:
+    """Whether a job may start, and what that reads again: half a sentence."""
+    why = why_job_stops(job, policy)
+    return starts_text(job, policy) if why is None else f"must not start: {why}"
 
 
-def _not_judged(job: NotJudged, columns: int | None) -> Shown:
-    lines = ("", f"job {job.name} · not judged: do not start it", f"  {job.reason}")
-    return wrap(*lines, indent="    ", columns=columns)
+def why_job_stops(job: JobPlan, policy: StartPolicy, *, waits: bool = False) -> str | None:
+    """Why the job must not start; None if it may. ``waits``: its hook will wait for a mirror that is behind."""
+    if job.stopped_by is not None:
+        return f"{job.stopped_by.sink}: {job.stopped_by.detail}"
+    stopped = [(row, why) for row in job.partitions if (why := why_stopped(row, policy)) is not None]
+    if waits:
+        stopped = [(row, why) for row, why in stopped if row.finding is not Verdict.BEHIND]
+    if not stopped:
+        return None
+    row, why = stopped[0]
+    more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
+    fact = row.detail if row.finding in STOPS and not row.set_by_hand else why
+    return f"{place_name(row)} ({row.finding.value}): {fact}{more}"
+
+
+def starts_text(job: JobPlan, policy: StartPolicy) -> str:
+    """How a job that may start begins, and what it reads again."""
+    again = f"{replay_sum(job.partitions)} again"
+    behind = [row for row in job.partitions if row.finding is Verdict.BEHIND and not row.set_by_hand]
+    if behind:
+        waits = f"the mirror is behind in {counted(len(behind), 'partition')}: its hook waits for that (--wait)"
+        must = any(why_stopped(row, policy) is not None for row in behind)
+        return waits if must else f"{waits}, or starts early, {again}"
+    return f"starts early, {again}" if has_replay(job.partitions) else "starts exactly"
 
 
 def heads_of(plan: Plan, job: JobPlan) -> tuple[str, ...]:
@@ -140,15 +164,34 @@ def short_count(records: str) -> str:
 
 
 def evidence_text(row: PartitionPlan) -> str:
-    """The evidence of the resume offset: a few words if the anchor's record was found, else the detail."""
+    """The evidence of the resume offset: a few words if the anchor's record was found, or is not there yet, else the
+    detail."""
+    if (
+        row.finding is Verdict.BEHIND
+        and not row.set_by_hand
+        and row.anchor is not None
+        and row.anchor.offset is not None
+    ):
+        return f"the mirror has not delivered record {row.anchor.offset:,} of {row.source_topic} yet"
     if (
         row.anchor is not None
         and row.matched_by
         and row.record_offset is not None
         and row.matched_by != MatchedBy.TIMESTAMP
     ):
+        if row.stored_offset == row.resume_offset and row.record_offset + 1 < (row.resume_offset or 0):
+            return f"stored here by the job itself, since record {row.record_offset:,}"
         return f"{row.matched_by} of record {row.record_offset:,}"
     return row.detail
+
+
+def _undelivered(rows: Sequence[PartitionPlan]) -> list[str]:
+    """A sentence on the records that the mirror has not delivered, if it lacks any that the job has processed."""
+    names = [place_name(row) for row in rows if row.finding is Verdict.BEHIND and not row.set_by_hand]
+    if not names:
+        return []
+    what = f"The mirror has not delivered this job's last records of {listed(names)}."
+    return [f"{what} They are processed already; they come twice if the mirror returns."]
 
 
 def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
@@ -204,16 +247,4 @@ def legend(found: Iterable[Verdict], columns: int | None) -> Shown:
     if not present:
         return Shown("")
     meanings = " · ".join(f"{each.value}: {_BRIEF[each]}" for each in present)
-    return wrap(f"{meanings} (more: reconciler check --explain)", columns=columns)
-
-
-def glossary(columns: int) -> Shown:
-    """Every term and every finding, for ``check --explain``."""
-    findings = {found.value: meaning for found, meaning in FINDINGS.items()}
-    lines = []
-    for title, entries in (("terms", TERMS), ("findings, best to worst", findings)):
-        size = max(map(len, entries))
-        lines += ["", f"{title}:"]
-        for name, meaning in entries.items():
-            lines.append(fold(f"  {name:<{size}}  {meaning}", columns, indent=" " * (size + 4)))
-    return Shown("\n".join([*lines[1:], "", "More: docs/reference/findings.md"]))
+    return wrap(f"{meanings} (more: reconciler help plan)", columns=columns)

@@ -43,7 +43,7 @@ def test_where_a_job_lives_and_its_journal_go_into_another_state_store(world: Wo
     assert world.run("init", "-c", other).code == 0
     found = world.run("anchors", "import", "-c", other, "lines.jsonl")
     assert (found.code, found.err) == (0, "4 lines written, 2 existed already.\n"), found.err
-    for command in (("status",), ("track", "--once"), ("check",)):
+    for command in (("status",), ("track", "--once"), ("plan",)):
         one, another = (world.run(*command, "-c", file) for file in ("reconciler.toml", other))
         assert (one.code, one.out) == (another.code, another.out.replace("other.", "state."))
     assert world.run("anchors", "import", "-c", other, "lines.jsonl").err == "0 lines written, 6 existed already.\n"
@@ -71,7 +71,7 @@ def test_an_imported_row_without_anchor_and_time_is_not_dated_by_the_import(worl
     store.write("clicks", [Change(KEY, None, StoredOffset(1100), undated=True)], reason="commit", now_ms=NOW_MS)
     moved(world, '[policy]\nno_anchor = "row-time"\n')
     assert [row.stored for row in open_store(OTHER).read("clicks")] == [StoredOffset(1100)]
-    ended = world.run("check", "-c", "other.toml")
+    ended = world.run("plan", "-c", "other.toml")
     assert (ended.code, "the row's own time is not known" in " ".join(ended.out.split())) == (4, True), ended.out
 
 

@@ -34,7 +34,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def in_place(world: World) -> list[str]:
-    return [name for name in JOBS if world.run("check", "-c", "reconciler.toml", "--to", "b", "--job", name).code == 0]
+    return [name for name in JOBS if world.run("plan", "-c", "reconciler.toml", "--to", "b", "--job", name).code == 0]
 
 
 def away(world: World, name: str) -> None:

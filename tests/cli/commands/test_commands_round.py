@@ -25,7 +25,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
     before = settled.rows()
     right = {0: settled.offset_of(9) + 1, 1: settled.offset_of(3, 1) + 1}
 
-    first = settled.run("check", "-c", config)
+    first = settled.run("plan", "-c", config)
     assert first.code == 3
     assert "2 offsets need correcting, and can be" in first.out
     assert settled.rows() == before
@@ -45,7 +45,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
     assert settled.offsets() == right
     assert settled.offsets(settled.topic) == {0: BASE + 10, 1: BASE + 4}
 
-    again = settled.run("check", "-c", config, "--to", "b")
+    again = settled.run("plan", "-c", config, "--to", "b")
     assert again.code == 0
     assert "Every partition may start as it is; 0 records will be read again." in again.out
 
@@ -63,7 +63,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
 
 def test_check_and_apply_do_the_same_as_processes_of_their_own(settled: World) -> None:
     config, plan = settled.config(), settled.plan_file
-    check = run_process("check", "-c", config)
+    check = run_process("plan", "-c", config)
     assert (check.code, check.err) == (3, "")
     assert "2 offsets need correcting" in check.out
     assert run_process("plan", "-c", config, "-o", plan).code == 0
@@ -72,7 +72,7 @@ def test_check_and_apply_do_the_same_as_processes_of_their_own(settled: World) -
     assert "Add --yes. Nothing was written." in unasked.err
     assert settled.offsets() == {}
     assert run_process("--log-format", "json", "apply", plan, "-c", config, "--yes").code == 0
-    assert run_process("check", "-c", config, "--to", "b").code == 0
+    assert run_process("plan", "-c", config, "--to", "b").code == 0
 
 
 def test_neither_payloads_nor_raw_ids_are_in_a_plan(settled: World) -> None:
@@ -104,7 +104,7 @@ def test_offsets_in_a_kafka_group_are_corrected_where_a_plain_client_sees_them(w
 
     before = committed()
     assert before[0] == 1
-    assert world.run("check", "-c", config).code == 3
+    assert world.run("plan", "-c", config).code == 3
     world.plan(config)
     assert committed() == before
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
@@ -113,4 +113,4 @@ def test_offsets_in_a_kafka_group_are_corrected_where_a_plain_client_sees_them(w
     assert offset == where + 1
     assert json.loads(metadata)["a"]["o"] == where
     assert json.loads(metadata)["a"]["c"] == world.cluster.cluster_id
-    assert world.run("check", "-c", config, "--to", "b").code == 0
+    assert world.run("plan", "-c", config, "--to", "b").code == 0

@@ -49,13 +49,12 @@ def test_a_plan_for_a_topic_recreated_since_is_refused(planned: World) -> None:
     assert f'The topic "{planned.mirrored}" was deleted or recreated since the plan' in ended.err
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "hook", "apply"])
+@pytest.mark.parametrize("command", ["plan", "hook", "apply"])
 def test_a_destination_that_is_down_is_named_and_nothing_is_written(planned: World, command: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     config = planned.config(bootstrap=address, extra="[search]\ndeadline = '1s'", to="b")
     other = planned.folder / "other.plan.json"
     arguments = {
-        "check": ("-c", config),
         "plan": ("-c", config, "-o", other),
         "hook": ("-c", config, "--plans", planned.folder / "plans", "--", "true"),
         "apply": (planned.plan_file, "-c", config, "--yes"),
@@ -96,6 +95,6 @@ def test_a_group_with_live_members_is_not_written_to(world: World) -> None:
     "line", ['"securty.protocol" = "SSL"', '"security.protocol" = "NONE"', '"socket.timeout.ms" = "soon"']
 )
 def test_a_client_property_that_the_client_refuses_is_a_usage_error(planned: World, line: str) -> None:
-    ended = planned.run("check", "-c", planned.config(extra=f"[clusters.b.client]\n{line}"))
+    ended = planned.run("plan", "-c", planned.config(extra=f"[clusters.b.client]\n{line}"))
     assert (ended.code, ended.out) == (2, "")
     assert "Correct [clusters.NAME.client]" in ended.err

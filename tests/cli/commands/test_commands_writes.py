@@ -42,4 +42,4 @@ def test_a_second_apply_completes_one_whose_rows_changed_right_before_the_write(
     assert (ended.code, said in ended.err) == (code, True), ended.err
     assert (world.tables("offsets.db") == before) is (kept == 0)
     assert world.run(*APPLY).code == 0
-    assert world.run("check", *CHOSEN, "--to", "b", "--job", "clicks").code == 0
+    assert world.run("plan", *CHOSEN, "--to", "b", "--job", "clicks").code == 0

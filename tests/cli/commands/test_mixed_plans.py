@@ -30,7 +30,7 @@ def mixed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_check_and_plan_name_the_way_of_every_job(mixed: World) -> None:
-    checked = mixed.run("check", "-c", "reconciler.toml")
+    checked = mixed.run("plan", "-c", "reconciler.toml")
     said = " ".join(checked.out.split())
     assert (checked.code, "Next: reconciler move --to b, then start the jobs by their hooks." in said) == (3, True)
     made = mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").out

@@ -65,7 +65,7 @@ def test_no_file_of_another_kind_is_replaced(filled: World, kind: str, line: str
 
 
 def test_an_earlier_output_of_the_same_kind_and_an_empty_file_are_replaced(world: World) -> None:
-    indented = world.run("check", "-c", "reconciler.toml", "--job", "clicks", "--format", "json").out
+    indented = world.run("plan", "-c", "reconciler.toml", "--job", "clicks", "--format", "json").out
     world.file("indented.json", indented)
     world.file("marked.json", "\ufeff" + indented.replace("\n", "\r\n"))
     world.file("empty", "")

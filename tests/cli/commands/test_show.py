@@ -28,7 +28,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_the_policy_of_a_configuration_forbids_offsets_as_it_forbids_the_start(world: World) -> None:
     given = world.run(*SHOW, "clicks")
     assert (given.code, sorted(json.loads(given.out))) == (0, ["a.events", "a.older", "a.ties"])
-    assert world.run("check", "-c", "strict.toml", "--job", "clicks").code == ExitCode.NEEDS_PERSON
+    assert world.run("plan", "-c", "strict.toml", "--job", "clicks").code == ExitCode.NEEDS_PERSON
     refused = world.run(*SHOW, "clicks", "-c", "strict.toml")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
     assert "more than max_replay = 2" in refused.err
@@ -38,7 +38,7 @@ def test_the_policy_of_a_configuration_forbids_offsets_as_it_forbids_the_start(w
 
 def test_a_plan_brings_the_policy_that_it_was_made_with(world: World) -> None:
     planned = world.run("plan", "-c", "strict.toml", "--job", "clicks", "-o", "p.json")
-    assert (planned.code, "Do not start" in planned.out) == (ExitCode.NEEDS_PERSON, True)
+    assert (planned.code, "Must not start: clicks." in planned.out) == (ExitCode.NEEDS_PERSON, True)
     assert "must not start" in world.run("show", "p.json").out
     refused = world.run(*SHOW, "clicks")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")

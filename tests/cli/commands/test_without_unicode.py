@@ -19,10 +19,10 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     record = source_record(5)
     world.save({0: StoredOffset(record.offset + 20, record.anchor)})  # a bound: it is shown with a sign for "at most"
     config = world.config()
-    ended = run_process("check", "-c", config, PYTHONIOENCODING=encoding, COLUMNS="200")
+    ended = run_process("plan", "-c", config, PYTHONIOENCODING=encoding, COLUMNS="200")
     assert ended.code == 3, ended.output
     assert "1 early" in ended.out
-    told = run_process("check", "-c", config, PYTHONIOENCODING="utf-8", COLUMNS="200")
+    told = run_process("plan", "-c", config, PYTHONIOENCODING="utf-8", COLUMNS="200")
     row, row_told = (
         next(each for each in one.out.splitlines() if f"{world.mirrored}-0 " in each) for one in (ended, told)
     )
@@ -31,11 +31,11 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     assert f"<={bound[1]}" in row
     assert len(row) == len(row_told)  # the columns stay where they are
     assert "?" not in ended.output
-    as_json = run_process("check", "-c", world.config(world.job("Öl")), "--format", "json", PYTHONIOENCODING="ascii")
+    as_json = run_process("plan", "-c", world.config(world.job("Öl")), "--format", "json", PYTHONIOENCODING="ascii")
     assert [job["name"] for job in json.loads(as_json.out)["jobs"]] == ["Öl"]
 
 
-@pytest.mark.parametrize("arguments", [("init", "--help"), ("check", "--explain")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("init", "--help"), ("plan", "--help")], ids=" ".join)
 def test_help_is_shown_on_a_terminal_without_unicode(arguments: tuple[str, ...]) -> None:
     ended = run_process(*arguments, PYTHONIOENCODING="ascii")
     assert (ended.code, ended.err) == (0, "")

@@ -65,7 +65,7 @@ def test_an_output_that_cannot_be_written_is_refused_first(
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
-        (COMMANDS["plan"], "check --format json prints a plan."),
+        (COMMANDS["plan"], "plan --format json prints a plan."),
         (COMMANDS["audit as JSON"], "--format json prints the result."),
         (COMMANDS["variables"], "Without a command, the hook prints the variables."),
     ],

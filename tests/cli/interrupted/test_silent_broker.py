@@ -42,7 +42,7 @@ def config(folder: Path, silent: socket.socket) -> Path:
     ("words", "number", "code"),
     [
         (("drill", "--no-spark"), signal.SIGTERM, 143),
-        (("check",), signal.SIGINT, 130),
+        (("plan",), signal.SIGINT, 130),
         (("hook", "--", "true"), signal.SIGTERM, 143),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each),

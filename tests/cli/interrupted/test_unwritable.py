@@ -68,9 +68,9 @@ def test_a_full_disk_is_named_and_leaves_no_part_of_a_file(
 
 
 def test_a_full_disk_under_stdout_is_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.cli.commands.check.run", full_disk)
+    monkeypatch.setattr("reconciler.cli.commands.plan.run", full_disk)
     monkeypatch.setattr("reconciler.cli.main._drop_stdout", lambda: None)
-    ended = run(world, "check -c reconciler.toml")
+    ended = run(world, "plan -c reconciler.toml")
     assert ended.code == ExitCode.USAGE
     assert ended.err == (
         "The output cannot be written: No space left on device. Make room on its disk, or choose another place.\n"
@@ -192,5 +192,5 @@ def test_an_interrupt_before_the_first_write_says_that_nothing_was_written(
 
 
 def test_an_error_before_anything_was_to_be_written_says_nothing_of_writes(world: World) -> None:
-    assert "ritten" not in run(world, "check -c nowhere.toml").err
+    assert "ritten" not in run(world, "plan -c nowhere.toml").err
     assert written.is_whole()

@@ -121,9 +121,9 @@ BOUNDED = plan(job(row(0, V.EARLY, at_most=50)))
         (
             every_ending(),
             StartPolicy(),
-            ["Do not start: 4 partitions need a decision", "Jobs clicks, sums must not start", "≤ 42,150,738"],
+            ["Must not start: clicks, sums", "4 partitions need a decision.", "≤ 42,150,738"],
         ),
-        (LOST, StartPolicy(), ["Do not start: 1 partition needs a decision", "Job clicks must not start"]),
+        (LOST, StartPolicy(), ["Must not start: clicks", "1 partition needs a decision."]),
         (plan(job(row(0))), StartPolicy(), ["The partition may start"]),
         (plan(job()), StartPolicy(), ["the plan holds no partition"]),
         (BOUNDED, StartPolicy(), ["The partition may start"]),
@@ -171,7 +171,7 @@ def commands(made: Plan, policy: StartPolicy | None = None) -> list[list[str]]:
 def test_each_jobs_decisions_are_one_command_that_keeps_the_earlier_ones() -> None:
     check, again, *others = commands(every_ending())
     decided = ["--job", "clicks", "--accept", "lost", "--accept", "early", "--set", "a.events:8=OFFSET"]
-    assert check == ["reconciler", "check", "-c", "reconciler.toml", *decided]
+    assert check == ["reconciler", "plan", "-c", "reconciler.toml", *decided]
     assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "clicks-failover.plan.json", *decided]
     assert [line[-4:] for line in others] == [["--job", "sums", "--accept", "unresolved"]] * 2
 
@@ -271,7 +271,7 @@ def test_beside_a_start_that_needs_a_person_the_end_of_a_batch_asks_for_no_decis
 def test_each_stopped_partition_has_its_own_ways_out(stopped: object, options: list[list[str]]) -> None:
     steps = row_steps(stopped, job(stopped), FILES)  # type: ignore[arg-type]
     ways = [shlex.split(step.command or "") for step in steps]
-    assert ways == [["reconciler", "check", "-c", "reconciler.toml", "--job", "clicks", *way] for way in options]
+    assert ways == [["reconciler", "plan", "-c", "reconciler.toml", "--job", "clicks", *way] for way in options]
 
 
 @pytest.mark.parametrize("word", ["plain", "it's", "$(id)", "a b", "x\u202ey", "one\ntwo", "\x1b[2J", "q\\'\n", "`id`"])
@@ -307,8 +307,8 @@ def test_a_job_that_was_not_judged_leads_the_page() -> None:
         html = html_of(replace(made, not_judged=(sick,)))
         said = words(html)
         assert "Job billing <b> was not judged: The store at <host> gave no answer. Do not start it." in said
-        assert f"Not judged, 1 of {len(made.jobs) + 1} jobs: billing <b>. Do not start it." in said
+        assert "Not judged: billing <b>." in said
         assert "--job 'billing <b>'" in said
         assert 'class="verdict bad"' in html
-    assert "Do not start: 1 job not judged" in words(html_of(replace(all_moved(), not_judged=(sick,))))
+    assert "Must not start: billing <b>" in words(html_of(replace(all_moved(), not_judged=(sick,))))
     assert "not judged" not in words(html_of(all_moved()))

@@ -151,7 +151,7 @@ def test_a_command_is_copied_whole(opened: Opened) -> None:
     box.get_by_role("button", name="Copy").click()
     box.get_by_role("button", name=re.compile("Copied|Selected")).wait_for()
     taken = view.evaluate("getSelection().toString() || navigator.clipboard.readText()")
-    assert taken == "reconciler check -c reconciler.toml --job clicks --set a.events:8=OFFSET"
+    assert taken == "reconciler plan -c reconciler.toml --job clicks --set a.events:8=OFFSET"
 
 
 # ---------------------------------------------------------------- hostile content

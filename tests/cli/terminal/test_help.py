@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def test_help_goes_to_stdout_and_is_no_failure(run: Run) -> None:
     assert run("--help")[0] == 0
     assert run("help") == run("--help") == run("-h")
-    assert run("help", "check") == run("check", "--help")
+    assert run("help", "plan") == run("plan", "--help")
     assert run("help", "config", "check") == run("config", "check", "--help")
 
 
@@ -65,7 +65,7 @@ def test_no_command_takes_the_beginning_of_an_options_name() -> None:
         for word in sorted({each + value for each in begun for value in ("", "=kafka.sasl.password=x")}):
             with pytest.raises(UsageError, match=r"unrecognized arguments: --|required|There is no ./recon"):
                 parser.parse_known_args([word])
-    assert {"reconciler", "reconciler check", "reconciler checkpoint clone"} <= {each.prog for each in parsers}
+    assert {"reconciler", "reconciler plan", "reconciler checkpoint clone"} <= {each.prog for each in parsers}
 
 
 def test_shtab_makes_completions_of_the_parser() -> None:
@@ -74,9 +74,9 @@ def test_shtab_makes_completions_of_the_parser() -> None:
     shell = 'source /dev/stdin; COMP_WORDS=(reconciler "$@"); COMP_CWORD=$#; _shtab_reconciler; echo "${COMPREPLY[@]}"'
     for words, offered in (
         ("roll", "rollback"),
-        ("check --form", "--format"),
-        ("check --accept ear", "early"),
-        ("check -c pypro", "pyproject.toml"),
+        ("plan --form", "--format"),
+        ("plan --accept ear", "early"),
+        ("plan -c pypro", "pyproject.toml"),
     ):
         ended = subprocess.run(
             ["bash", "--norc", "-c", shell, "bash", *words.split()],
@@ -97,7 +97,7 @@ def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
     assert "sesame" not in err
     assert "barley" not in err
     assert "sesame" not in run("init", "--stores", "postgresql://me:sesame@h/db?sslmode=require")[2]
-    assert "sesame" not in run("check", "postgresql://me:sesame@h/db")[2]
+    assert "sesame" not in run("plan", "postgresql://me:sesame@h/db")[2]
 
 
 def test_help_loads_no_room_that_works() -> None:

@@ -97,10 +97,10 @@ def test_a_configuration_forges_no_line(world: World) -> None:
     text = HEAD + job("clicks", ["events"])
     hostile = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     world.file("reconciler.toml", text.replace('"clicks"', hostile))
-    shown = ["check", "config check", "config check --offline", "plan -o p.json", "drill --no-spark --temp ."]
+    shown = ["plan", "config check", "config check --offline", "plan -o p.json", "drill --no-spark --temp ."]
     for command in (*shown, *(f"{each} --log-format json" for each in shown)):
         harmless(world.run(*shlex.split(command), *CONFIG), quotes="plan" not in command)
-    as_json = harmless(world.run("check", *CONFIG, "--format", "json"))
+    as_json = harmless(world.run("plan", *CONFIG, "--format", "json"))
     assert json.loads(as_json.out)["jobs"][0]["group"] == HOSTILE
 
 
@@ -110,7 +110,7 @@ def test_rows_of_a_store_forge_no_line(world: World) -> None:
     hostile = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     text = job("clicks", ["events"]).replace('name = "clicks"', f'name = "clicks"\ngroup = {hostile}')
     world.file("reconciler.toml", HEAD + text)
-    assert "does not list that topic" in harmless(world.run("check", *CONFIG)).err
+    assert "does not list that topic" in harmless(world.run("plan", *CONFIG)).err
     exported = harmless(world.run("anchors", "export", *CONFIG))
     assert json.loads(exported.out)["group"] == HOSTILE
     world.file("lines", exported.out)
@@ -166,7 +166,7 @@ def test_the_answer_of_a_server_forges_no_line(estate: Estate, monkeypatch: pyte
         raise Refused(f"The store answered: {HOSTILE}.", hint=HOSTILE)
 
     monkeypatch.setattr(type(estate.world.destination), "log_ends", answers)
-    for command in ("check", "check --log-format json", "check --debug", "plan -o p.json", "watch --once"):
+    for command in ("plan", "plan --log-format json", "plan --debug", "plan -o p.json", "watch --once"):
         assert harmless(estate.world.run(*shlex.split(command), *CONFIG)).code == 6
 
 
@@ -175,7 +175,7 @@ def test_a_bug_s_traceback_forges_no_line(estate: Estate, monkeypatch: pytest.Mo
         raise KeyError(HOSTILE, ValueError(f"\n{HOSTILE}"))
 
     monkeypatch.setattr(type(estate.world.destination), "describe", fails)
-    assert "This is a bug" in estate.world.run("check", *CONFIG).err
+    assert "This is a bug" in estate.world.run("plan", *CONFIG).err
     logged = io.StringIO()
     handler = logging.StreamHandler(logged)
     set_up_logging("text", debug=True)
@@ -189,7 +189,7 @@ def test_a_bug_s_traceback_forges_no_line(estate: Estate, monkeypatch: pytest.Mo
 
 
 def test_a_path_and_an_argument_forge_no_line(world: World) -> None:
-    for words in ((f"show {HOSTILE[:20]}",), ("show", f"p{HOSTILE[:-2]}"), ("check", f"--{HOSTILE}"), (HOSTILE,)):
+    for words in ((f"show {HOSTILE[:20]}",), ("show", f"p{HOSTILE[:-2]}"), ("plan", f"--{HOSTILE}"), (HOSTILE,)):
         ended = world.run(*(word for word in words))
         harmless(ended, quotes=False)
 
@@ -268,7 +268,7 @@ def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:
     for words in (
         "anchors export out.jsonl --job clicks",
         "anchors import out.jsonl",
-        "check --set a.events:0=4",
+        "plan --set a.events:0=4",
         "plan -o p.json --job clicks",
         "apply p.json --yes",
         "apply p.json",

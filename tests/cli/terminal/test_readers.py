@@ -41,10 +41,10 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TextIO]:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("check", *CONFIG, "--job", "stuck"), 4),
-        (("check", *CONFIG, "--job", "clicks"), 3),
+        (("plan", *CONFIG, "--job", "stuck"), 4),
+        (("plan", *CONFIG, "--job", "clicks"), 3),
         (("plan", *CONFIG, "--job", "stuck", "-o", "p.json"), 4),
-        (("check", "-c", "nowhere.toml"), 2),
+        (("plan", "-c", "nowhere.toml"), 2),
         ((*HOOK, "stuck"), 4),
         ((*HOOK, "clicks", "--env-file", "start.env"), 0),
     ],
@@ -89,7 +89,7 @@ def test_a_process_ends_with_its_own_code(tmp_path: Path, stream: str) -> None:
     os.close(reader)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: writer}
     words = [sys.executable, "-m", "reconciler"]
-    for more, code in ((["--help"], 0), (["check", "-c", str(tmp_path / "nowhere.toml")], 2)):
+    for more, code in ((["--help"], 0), (["plan", "-c", str(tmp_path / "nowhere.toml")], 2)):
         ended = subprocess.run([*words, *more], check=False, **streams)  # type: ignore[call-overload]
         assert ended.returncode == code
     os.close(writer)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.text import MOST_NAMES
-from reconciler.core.verdicts import Verdict
-from reconciler.plan.document import PartitionPlan, StartPolicy
+from reconciler.core.verdicts import MatchedBy, Verdict
+from reconciler.plan.document import NotJudged, PartitionPlan, StartPolicy
 from tests.plan.test_plan import part, plan_of
 
 MOST = 20
@@ -75,6 +75,38 @@ def test_of_many_reasons_one_of_each_kind_is_said_and_the_others_are_counted() -
     assert len(said) == MOST + 1
     assert any("only a bound" in sentence for sentence in said)
     assert said[-1] == "6 more must not start, for other reasons; `reconciler show PLAN` lists all."
+
+
+def lines_of(*rows: PartitionPlan) -> str:
+    return str(plan_text(plan_of(*rows), StartPolicy(), columns=1_000, colour=False))
+
+
+def test_of_several_jobs_each_has_a_line_above_the_partitions() -> None:
+    one = plan_of(part(), gone(1))
+    (job,) = one.jobs
+    right = replace(job, name="views", partitions=(part(),))
+    sick = NotJudged("sick", "The store gave no answer.")
+    shown = str(plan_text(replace(one, jobs=(job, right), not_judged=(sick,)), StartPolicy(), columns=1_000))
+    first, second, third, blank, *_ = shown.split("\n")
+    assert first == f"{job.name}: must not start: {gone(1).key} (unresolved): the destination has no such topic"
+    assert second.startswith("views: starts ")
+    assert (third, blank) == ("sick: must not start: it could not be judged. The store gave no answer.", "")
+
+
+def test_records_that_the_mirror_lacks_are_said_to_be_processed() -> None:
+    row = replace(part(), finding=Verdict.BEHIND)
+    assert f"last records of {row.key}. They are processed already; they come twice if the mirror returns." in lines_of(
+        row
+    )
+    assert "has not delivered record" in lines_of(row)
+    assert "They are processed already" not in lines_of(part())
+
+
+def test_an_offset_behind_the_proven_record_is_the_jobs_own() -> None:
+    own = replace(part(), finding=Verdict.EARLY, stored_offset=2_250, resume_offset=2_250)
+    row = replace(own, matched_by=MatchedBy.ID, record_offset=1_999)
+    assert "stored here by the job itself, since record 1,999" in lines_of(row)
+    assert "stored here by the job itself" not in lines_of(replace(row, record_offset=2_249))
 
 
 def numbers_said(*rows: PartitionPlan) -> list[str]:

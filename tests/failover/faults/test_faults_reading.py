@@ -139,7 +139,7 @@ def world(empty: World) -> World:
 
 @pytest.mark.parametrize(
     ("command", "call"),
-    sampled([("check", "describe"), ("plan", "log_ends"), ("hook", "read"), ("apply", "log_starts")], keep=2),
+    sampled([("plan", "describe"), ("hook", "read"), ("apply", "log_starts")], keep=2),
 )
 def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch, command: str, call: str
@@ -148,7 +148,6 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
     other = world.folder / "other.plan.json"
     world.plan(config)
     arguments = {
-        "check": ("-c", config),
         "plan": ("-c", config, "-o", other),
         "hook": ("-c", config, "--plans", world.folder / "plans", "--", "touch", started),
         "apply": (world.plan_file, "-c", config, "--yes"),

@@ -99,7 +99,7 @@ def checked(world: World, mirrored: Mirrored, topic: str, job: Stopped) -> list[
     assert not broken, broken
     world.plan(config)
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
-    assert world.run("check", "-c", config, "--to", "b").code == 0
+    assert world.run("plan", "-c", config, "--to", "b").code == 0
     return [(row["finding"], row["replay"]["exact"]) for row in rows.values()]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.check import verdict_code
+from reconciler.cli.commands.plan import verdict_code
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict

@@ -116,7 +116,7 @@ def refused_at_home(world: World, config: Path) -> None:
     assert hooked.returncode == 4, hooked.stderr
     assert "without an error" in hooked.stderr
     assert not started.exists()
-    checked = ran("check", "-c", config, "--job", "clicks", "--format", "json")
+    checked = ran("plan", "-c", config, "--job", "clicks", "--format", "json")
     assert checked.returncode == 4
     assert [row["outcome"] for row in json.loads(checked.stdout)["jobs"][0]["sinks"]] == ["drops"]
 

@@ -177,7 +177,7 @@ def configured(path: Path, destination: ClusterInUse, jobs: Iterable[str]) -> Pa
 def checked(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, list[dict[str, Any]]]:
     """The rows of each job."""
     capsys.readouterr()
-    main(["check", "-c", str(config), "--format", "json"])
+    main(["plan", "-c", str(config), "--format", "json"])
     said = capsys.readouterr()
     plan = json.loads(said.out)
     assert not plan.get("not_judged"), said.err

@@ -98,7 +98,7 @@ def test_a_cancel_puts_it_back(killed: World, monkeypatch: pytest.MonkeyPatch, a
 
 def test_what_is_being_written_is_shown_as_the_plans(killed: World) -> None:
     """The place is not read: it has some of the plan's offsets, and some of those that it replaces."""
-    ended = killed.run("check", *CONFIG, "--to", "b", "--format", "json")
+    ended = killed.run("plan", *CONFIG, "--to", "b", "--format", "json")
     assert ended.code in (0, 3), ended.err
     assert '"stored_offset": 6' in ended.out
     assert '"resume_offset": 6' in ended.out

@@ -86,7 +86,7 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     world.deliver(6)
     world.processed(9)
     config = world.config(extra="[policy]\nbehind = 'wait'", to="b")
-    assert world.run("check", "-c", config).code == 4
+    assert world.run("plan", "-c", config).code == 4
     words = ("hook", "-c", config, "--plans", plans, "--wait", "600")
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     with subprocess.Popen(

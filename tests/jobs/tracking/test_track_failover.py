@@ -249,7 +249,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
         for topic, name in THERE.items():
             rows = jobs.table.read(Jobs.groups(topic)[1], [name])
             assert [row.stored for row in rows] == [StoredOffset(40)] * PARTITIONS
-        assert main(["check", "-c", str(config), "--to", "b"]) == 0
+        assert main(["plan", "-c", str(config), "--to", "b"]) == 0
 
         # The consumers go on as they always did, and so does the table.
         for topic, after in jobs.process(there, THERE, 3).items():
@@ -257,7 +257,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
                 last = int(processed[topic][number][-1].split()[0])
                 assert values == [b"%d of %d" % (last + 1 + each, number) for each in range(3)]
         capsys.readouterr()
-        assert main(["check", "-c", str(config), "--to", "b", "--format", "json"]) == 3
+        assert main(["plan", "-c", str(config), "--to", "b", "--format", "json"]) == 3
         stored = {
             job["name"]: {(row["stored_offset"], row["replay"]["at_most"]) for row in job["partitions"]}
             for job in json.loads(capsys.readouterr().out)["jobs"]

@@ -88,12 +88,8 @@ class Job:
         return self.world.run(*arguments, "-c", self.config)
 
 
-def checks(job: Job) -> CommandResult:
-    return job.run("check")
-
-
 def plans(job: Job) -> CommandResult:
-    return job.run("plan", "-o", job.world.folder / "tried.plan.json")
+    return job.run("plan")
 
 
 def hooks(job: Job) -> CommandResult:
@@ -169,8 +165,7 @@ class Use:
 
 
 USES = [
-    Use("check", checks, works=3),
-    Use("plan", plans),
+    Use("plan", plans, works=3),
     Use("hook with nothing to correct", hooks, an_applied_plan),
     Use("apply", applies, a_plan),
     Use("hook that corrects", hooks),
@@ -245,7 +240,7 @@ def test_without_describe_configs_a_gap_makes_an_answer_less_exact_and_never_wro
     job = made_ready(secured, secured_world, USES[0], "sqlite")
     right = job.world.offset_of(5) + 1
     found = []
-    for acls in (SMALLEST["check", "sqlite"], {*SMALLEST["check", "sqlite"], acl(operation, resource)}):
+    for acls in (SMALLEST["plan", "sqlite"], {*SMALLEST["plan", "sqlite"], acl(operation, resource)}):
         secured.allow(USER, job.here(acls))
         found.append(job.world.checked(job.config)[0])
     less, more = found
@@ -309,7 +304,7 @@ def test_a_row_that_may_not_be_seen_is_not_taken_for_none(secured: Secured, secu
     config = world.config(bootstrap=secured.sasl, extra=table)
     seen = {Acl("Read", "topic", world.mirrored), Acl("Describe", "group", world.group)}
     secured.allow(USER, seen)
-    ended = world.run("check", "-c", config)
+    ended = world.run("plan", "-c", config)
     assert ended.code == 6
     assert f"Describe on topic '{world.topic}'" in ended.err
     secured.allow(USER, {*seen, Acl("Describe", "topic", world.topic)})
@@ -325,11 +320,11 @@ def test_a_topic_that_may_not_be_looked_up_may_exist_or_not_and_the_message_says
     world.save({})
     config = world.config(bootstrap=secured.sasl, extra=client_table(secured.scram))
     secured.allow(USER, set())
-    hidden = world.run("check", "-c", config)
+    hidden = world.run("plan", "-c", config)
     assert hidden.code == 6
     assert f'needs Describe on topic "{world.mirrored}" (Read for its records), if there is such a topic' in hidden.err
     secured.allow(USER, {Acl("Describe", "topic", world.mirrored)})
-    absent = world.run("check", "-c", config)
+    absent = world.run("plan", "-c", config)
     assert absent.code == 2
     assert f'The destination has no topic "{world.mirrored}"' in absent.err
 

@@ -24,8 +24,7 @@ pytestmark = pytest.mark.system
 
 def arguments(world: World, command: str, config: Path) -> tuple[object, ...]:
     return {
-        "check": ("check", "-c", config, "--to", "b"),
-        "plan": ("plan", "-c", config, "-o", world.folder / "another.plan.json"),
+        "plan": ("plan", "-c", config, "--to", "b"),
         "apply": ("apply", world.plan_file, "-c", config, "--yes"),
         "hook": ("hook", "-c", config, "--plans", world.folder / "plans"),
         "export": ("anchors", "export", "-c", config),
@@ -128,12 +127,12 @@ def test_with_the_right_secret_a_job_is_failed_over_and_back(
         ran.append(world.run("--debug", *arguments(world, command, config)))
         return ran[-1].code
 
-    assert run("check") == 3, ran[-1].output
+    assert run("plan") == 3, ran[-1].output
     world.plan(config)
     assert run("apply") == 0, ran[-1].output
     right = {0: world.offset_of(9) + 1}
     assert world.offsets() == right
-    assert run("check") == 0, ran[-1].output
+    assert run("plan") == 0, ran[-1].output
     assert run("hook") == 0, ran[-1].output
     assert world.offsets() == right
     assert all(secured.planted_in(ended.output) == [] for ended in ran)
@@ -168,7 +167,7 @@ def test_no_command_does_anything_with_a_wrong_password(secured: Secured, secure
         assert f"refused the login of user '{USER}'" in line
         assert (world.rows(), contents(world.folder)) == before
 
-    for command in ("check", "plan", "apply", "hook"):
+    for command in ("plan", "apply", "hook"):
         refused(command)
     assert world.run(*arguments(world, "apply", right)).code == 0
     if store == "kafka-group":
@@ -244,7 +243,7 @@ def test_no_secret_is_shown_even_with_all_that_the_client_has_to_say(
     settings = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}", "debug": "all"}
     config = world.config(bootstrap=secured.sasl, extra=client_table(settings))
     secret = secured.password if password == "right" else secured.wrong_password
-    ended = run_process("--debug", "--log-format", log_format, "check", "-c", config, KAFKA_B_PASSWORD=secret)
+    ended = run_process("--debug", "--log-format", log_format, "plan", "-c", config, KAFKA_B_PASSWORD=secret)
     assert ended.code == (3 if password == "right" else 6), ended.output
     assert "SCRAM-SHA-512" in ended.err, "the client did not say much"
     assert secured.planted_in(ended.output) == []

@@ -53,7 +53,7 @@ class Life(Operated):
     def _moved(self, original: Query, destination: str, is_planned: bool) -> Ended | None:
         """The end of the hook that has moved the query; None if it needs a decision."""
         self.has_accepted = False
-        checked = self.do("check", "--to", destination, "--job", "q", "--format", "json")
+        checked = self.do("plan", "--to", destination, "--job", "q", "--format", "json")
         assert checked.code in (0, 3, 4), self.story(checked.text)
         rows = json.loads(checked.out)["jobs"][0]["partitions"]
         self.events.append(str([_short(row) for row in rows]))

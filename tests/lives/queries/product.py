@@ -132,7 +132,7 @@ class Operated:
     def look(self) -> None:
         """Commands that must write nothing."""
         before = self.everything()
-        for words in (("check",), ("status",), ("status", "--history"), ("check", "--to", OTHER[self.query.side])):
+        for words in (("plan",), ("status",), ("status", "--history"), ("plan", "--to", OTHER[self.query.side])):
             ended = self.do(*words)
             assert ended.code in (0, 3, 4), self.story(ended.text)
         assert self.everything() == before, self.story("a look wrote something")

@@ -66,7 +66,7 @@ def rows_of(table: Any) -> dict[bytes, dict[bytes, bytes]]:
 def fails_over(world: World, file: Any, table: Any, after: dict[bytes, dict[bytes, bytes]]) -> None:
     """check, plan, apply, check: the rows are as they were, and then right, byte for byte."""
     before = rows_of(table)
-    ends(world.run("check", "-c", file), 3)
+    ends(world.run("plan", "-c", file), 3)
     world.plan(file)
     assert rows_of(table) == before
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)

@@ -115,4 +115,4 @@ def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, tab
     world.plan(file, "--set", f"{world.mirrored}:0={end}", "--accept", "skips")
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     assert made.plain.row(f"{world.mirrored}:0".encode()) == {b"d:c": longs(end)}
-    ends(world.run("check", "-c", file, "--to", "b"), 0)
+    ends(world.run("plan", "-c", file, "--to", "b"), 0)

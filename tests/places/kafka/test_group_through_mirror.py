@@ -77,7 +77,7 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         with_state(config, to="b")
         right = LAST - DELETED + 1
         assert synced <= right, "MirrorMaker never translates ahead"
-        assert main(["check", "-c", str(config), "--format", "json"]) == (0 if synced == right else 3)
+        assert main(["plan", "-c", str(config), "--format", "json"]) == (0 if synced == right else 3)
         (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
         assert (row["finding"], row["stored_offset"], row["resume_offset"]) == ("exact", synced, right)
         assert row["replay"] == {"at_most": 0, "exact": 0}
@@ -85,6 +85,6 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         assert main(["plan", "-c", str(config), "-o", plan]) == 0
         assert main(["apply", plan, "-c", str(config), "--yes"]) == 0
         capsys.readouterr()
-        assert main(["check", "-c", str(config), "--to", "b", "--format", "json"]) == 0
+        assert main(["plan", "-c", str(config), "--to", "b", "--format", "json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
         assert (row["finding"], row["stored_offset"]) == ("exact", right)

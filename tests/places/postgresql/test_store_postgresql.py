@@ -36,7 +36,7 @@ def test_a_job_that_adds_a_row_for_every_batch_is_handed_its_offsets(world: Worl
     assert "every offset is right" in started.err
     for part, offset in job.right.items():
         psql.execute(insert, (job.mirrored, part, offset))
-    exits(world.run("check", "-c", config, "--to", "b"), 0)
+    exits(world.run("plan", "-c", config, "--to", "b"), 0)
 
 
 # ---------------------------------------------------------------- the server dies in the middle
@@ -77,6 +77,6 @@ def test_a_server_killed_at_the_commit_of_an_apply(world: World, clusters, morta
     assert place.look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert place.look() == before | place.rows(job.mirrored, job.right)
-    exits(world.run("check", "-c", config, "--to", "b"), 0)
+    exits(world.run("plan", "-c", config, "--to", "b"), 0)
     exits(world.run("rollback", "-c", config, "--job", "clicks", "--yes"), 0)
     assert world.offsets(job.topic) == job.stored

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.check import judged_code
+from reconciler.cli.commands.plan import verdict_code
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
@@ -38,7 +38,7 @@ def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun:
     checked = begun.check()
     rows = [(row.partition, row.position, row.finding) for row in checked.plan.job().partitions]
     assert (1, "end", Verdict.UNRESOLVED) in rows
-    assert judged_code(checked, begun.config().policy.start) is ExitCode.NEEDS_PERSON
+    assert verdict_code(checked, begun.config().policy.start) is ExitCode.NEEDS_PERSON
     with pytest.raises(NeedsPerson, match=r"o-1 of job clicks must not start \(unresolved\)"):
         begun.clone()
     with pytest.raises(NeedsPerson, match="a partition needs a decision"):
@@ -48,7 +48,7 @@ def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun:
 def test_a_person_may_leave_it_out(begun: Query) -> None:
     (begun.output / "_spark_metadata" / "3").unlink(missing_ok=True)
     checked = begun.check(by_hand=LEFT_OUT)
-    assert judged_code(checked, begun.config().policy.start) is ExitCode.CORRECTABLE
+    assert verdict_code(checked, begun.config().policy.start) is ExitCode.CORRECTABLE
     made = begun.clone(by_hand=LEFT_OUT)
     (position,) = read_checkpoint(made.new_path).positions
     assert position.start == position.end

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import context
-from reconciler.cli.commands.check import judged_code, summary
+from reconciler.cli.commands.plan import summary, verdict_code
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
@@ -172,7 +172,7 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
 
     monkeypatch.setattr(context, "check_jobs", lambda *_: checked)
     file = str(stopped.folder / "reconciler.toml")
-    for command in (["check"], ["plan", "-o", str(stopped.folder / "plan.json")]):
+    for command in (["plan"], ["plan", "-o", str(stopped.folder / "plan.json")]):
         capsys.readouterr()
         assert main([*command, "-c", file, "--job", "clicks"]) == ExitCode.OK
         shown = capsys.readouterr().out
@@ -190,7 +190,7 @@ def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopp
     stopped.extra += f"\n[policy]\nmax_replay = {PER_BATCH - 1}"
     forget_end(stopped)
     checked, policy = stopped.check(), stopped.config().policy.start
-    assert judged_code(checked, policy) is ExitCode.NEEDS_PERSON
+    assert verdict_code(checked, policy) is ExitCode.NEEDS_PERSON
     assert [row.position for row in checked.shown(policy).job().partitions] == ["start", "end"]
     with pytest.raises(NeedsPerson):
         stopped.start_at_destination()
