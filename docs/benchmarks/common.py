@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import libversion
 
 from reconciler import __version__
-from reconciler.artifacts.sets import KAFKA_VERSION
+from reconciler.artifacts import KAFKA_VERSION
 
 PR_SET_CHILD_SUBREAPER = 36
 """Of Linux' prctl: processes that lose their parent become children of this one."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from docker.utils.build import exclude_paths
 
-from reconciler.artifacts.sets import JarSet, connector_set, kafka_set, pyspark_version
+from reconciler.artifacts import JarSet, connector_set, kafka_set, pyspark_version
 from tests import ROOT
 from tests.demo.lab.servers.jars import hbase_set
 

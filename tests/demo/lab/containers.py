@@ -75,9 +75,8 @@ def _context(jars: Path) -> io.BytesIO:
 
 def _sources() -> Iterable[Path]:
     yield from (path for path in sorted((REPOSITORY / "deploy/images").rglob("*")) if path.is_file())
-    yield from sorted((REPOSITORY / "reconciler/artifacts").glob("*.py"))
-    core = (f"core/{name}.py" for name in ("__init__", "errors", "visible"))
-    yield from (REPOSITORY / "reconciler" / name for name in ("__init__.py", *core))
+    core = (f"core/{name}.py" for name in ("__init__", "errors", "text"))
+    yield from (REPOSITORY / "reconciler" / name for name in ("__init__.py", "artifacts.py", *core))
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reconciler.artifacts.cache import cached
-from reconciler.artifacts.sets import JarSet, Request
+from reconciler.artifacts import JarSet, Request, cached
 
 HADOOP_VERSION = "3.4.1"
 HBASE_VERSION = "2.6.1"

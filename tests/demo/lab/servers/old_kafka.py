@@ -8,8 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from reconciler.artifacts.cache import cached
-from reconciler.artifacts.sets import JarSet, Request
+from reconciler.artifacts import JarSet, Request, cached
 from reconciler.demo.lab.in_use import ClusterInUse, admin_client
 from reconciler.demo.lab.kafka import HOST, java_command
 from tests.demo.lab.kafka import KafkaCluster

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from reconciler import artifacts
-from reconciler.artifacts import fetching, java
 from reconciler.core.errors import ConfigError, Unreachable
 from tests.waiting import LIMIT_S
 
@@ -48,7 +47,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RECONCILER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.0")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    java._version_of.cache_clear()
+    artifacts._version_of.cache_clear()
     return tools
 
 
@@ -145,7 +144,7 @@ def test_a_tool_that_cannot_be_run_is_named_and_is_not_the_caches_fault(
 ) -> None:
     submit = spark_submit(tmp_path / "pyspark")
     submit.chmod(0o644)
-    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    monkeypatch.setattr(artifacts, "_pyspark_home", lambda: tmp_path / "pyspark")
     with pytest.raises(Unreachable, match=rf"resolver said: {submit} cannot be run: Permission denied\.") as caught:
         fetch()
     assert "cannot be written" not in str(caught.value)
@@ -156,7 +155,7 @@ def test_where_one_tool_cannot_be_run_the_other_is_tried(
 ) -> None:
     script(tools / "mvn", "").write_text("#!/nowhere/sh\n")
     spark_submit(tmp_path / "pyspark")
-    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    monkeypatch.setattr(artifacts, "_pyspark_home", lambda: tmp_path / "pyspark")
     assert {jar.name for jar in fetch()} == set(CONNECTOR)
 
 
@@ -277,6 +276,6 @@ def test_kafka_without_scalas_library_is_refused_and_the_reason_is_named(
 ) -> None:
     """PySpark 3.5 has none for Scala 2.13, and its resolver never brings one."""
     spark_submit(tmp_path / "pyspark")
-    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    monkeypatch.setattr(artifacts, "_pyspark_home", lambda: tmp_path / "pyspark")
     with pytest.raises(Unreachable, match=r"leaves out Scala's library, and this PySpark has none for Scala 2\.13"):
         artifacts.kafka_jars(lambda _: None)
