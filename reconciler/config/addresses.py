@@ -23,7 +23,7 @@ _SHOWN = frozenset(
     )
 )
 """Parameters that hold no secret. The value of any other is not shown: it may be misplaced."""
-SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "postgresql", "python"})
+SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "python"})
 SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
 """Sinks whose address says where the rows are, and not only the batches."""
 SINK_COLUMNS = ("id", "key", "value", "topic", "partition")

@@ -136,7 +136,7 @@ STORES: dict[str, StoreSpec] = {
         behind=Behind.FOLDER,
         client="deltalake",
         extra="delta",
-        parameters="layout walk app_id app_column batch_column field lists topic_name partitions",
+        parameters="layout walk app_id field lists topic_name partitions",
         traits=Traits(corrected_by_job=True),
         has_groups=_names_a_group,
     ),

@@ -1,19 +1,18 @@
-"""The rows of a plan that are written, the records that it reads again, and the warning about new checkpoints. Pure."""
+"""The rows of a plan that are written, and the records that it reads again. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from reconciler.config.file import Config, Job
 from reconciler.core.question import StartPlace
-from reconciler.core.text import command, counted, some
+from reconciler.core.text import counted
 from reconciler.core.verdicts import Position, Skips, Verdict
 from reconciler.failover import positions
 from reconciler.failover.numbers import Selected
 from reconciler.places.registry import traits
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan
+from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.plan.start import skips_words
 from reconciler.ports import Row
 
@@ -136,33 +135,3 @@ def _replay(every: Sequence[PartitionPlan]) -> tuple[int, bool]:
     of_batch = sum(positions.records_again_after_end(row) for row in every)
     count = of_batch + sum(row.replay_at_most or 0 for row in bounded)
     return count, not of_batch and all(row.replay_exact is not None for row in bounded)
-
-
-def begin_anew(config: Config, jobs: Iterable[JobPlan], corrected: Iterable[str]) -> list[JobPlan]:
-    """The jobs that have processed records, are corrected, and then begin a new checkpoint, and that name no sink.
-
-    ``corrected`` has the names of the jobs of which anything is to be written. A known sink is compared by itself.
-    """
-    names = set(corrected)
-    return [
-        job
-        for job in jobs
-        if job.name in names
-        and not config.chosen(job.name)[0].sinks
-        and not traits(config.chosen(job.name)[0].store).corrected_in_copy
-        and not traits(config.chosen(job.name)[0].store).holds_commits  # a consumer group: no checkpoint, no batches
-        and any((row.stored_offset or 0) > 0 for row in job.partitions)
-    ]
-
-
-def new_checkpoint_warning(jobs: Sequence[JobPlan], plan: Path, config_file: Path) -> str:
-    """Two sentences about the jobs of ``begin_anew``, of which there is at least one; with the command of a copy."""
-    one = len(jobs) == 1
-    names = some([f'"{job.name}"' for job in jobs], 3)
-    words = ["reconciler", "checkpoint", "clone", "CHECKPOINT", "NEW_CHECKPOINT", "--plan", plan, "-c", config_file]
-    copy = command(*words, *([] if one else ["--job", "NAME"]))
-    return (
-        f"{'Job' if one else 'Jobs'} {names} {'names' if one else 'name'} no sink: a sink that remembers batch numbers "
-        "(Hudi's, and others) drops the batches of a streaming query's new checkpoint without an error. If the query "
-        f"writes to one, let it continue in a copy of its last checkpoint: {copy}"
-    )

@@ -23,7 +23,7 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.text import command, counted
 from reconciler.failover.check import Checked
-from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
+from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import ByHand
 from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable, write_whole
 from reconciler.places.registry import traits
@@ -179,8 +179,6 @@ def _say_kept(checked: Checked, config: Config, options: argparse.Namespace) -> 
         say(f"Plan: {options.output}")
         return
     say(f"{outcome(checked.plan)}.")
-    if anew := begin_anew(config, checked.plan.jobs, (name for name, _ in checked.to_write)):
-        say(new_checkpoint_warning(anew, options.output, options.config))
     say(*steps_after(checked, Files(str(options.output), str(options.config))))
 
 

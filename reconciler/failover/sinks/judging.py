@@ -5,7 +5,6 @@
 ``delta:PATH``                      a Delta table; ``?app_id=`` where the job writes under a ``txnAppId`` of its own
 ``iceberg:CATALOG/TABLE``           an Iceberg table of one of pyiceberg's catalogs
 ``iceberg:PATH``                    an Iceberg table by its folder, or its metadata file
-``postgresql://…?table=TABLE``      a table of batches that the job keeps
 ``python:MODULE:FUNCTION``          what a function says
 ==================================  ===============================================================================
 
@@ -20,11 +19,11 @@ Sinks are read before the checkpoint: a running query begins a batch before its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from reconciler.config.addresses import pairs, scheme_of
+from reconciler.config.addresses import SINK_SCHEMES, scheme_of
 from reconciler.config.file import Config, Job
 from reconciler.config.identity import load_function
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
@@ -163,89 +162,31 @@ def refuse(name: str, rows: Iterable[SinkRow]) -> None:
 
 EXAMPLES = (
     *("files:PATH", "delta:PATH", "delta:PATH?app_id=NAME", "iceberg:CATALOG/NAMESPACE.TABLE", "iceberg:PATH"),
-    *("postgresql://HOST/DATABASE?table=TABLE", "python:MODULE:FUNCTION"),
+    "python:MODULE:FUNCTION",
 )
-_CLIENTS = {
-    "delta": ("deltalake", "delta"),
-    "iceberg": ("pyiceberg", "iceberg"),
-    "postgresql": ("psycopg", "postgresql"),
-}
-"""The package that reads each scheme, and the extra that installs it."""
-
-
-def _files(address: str) -> Sink:
-    from reconciler.failover.sinks.files import FileSink
-
-    return FileSink(_without_parameters(address))
-
-
-def _delta(address: str) -> Sink:
-    from reconciler.failover.sinks.tables import DeltaSink
-
-    path, parameters = _split(address)
-    app_id = parameters.text("app_id")
-    parameters.check_all_known()
-    return DeltaSink(path, app_id)
-
-
-def _iceberg(address: str) -> Sink:
-    from reconciler.failover.sinks.tables import IcebergSink
-
-    return IcebergSink(_without_parameters(address))
-
-
-def _postgresql(address: str) -> Sink:
-    from reconciler.failover.sinks.files import TableSink
-
-    own = {"table": "", "app_id": "", "app_column": "app_id", "batch_column": "batch_id"}
-    base, _, query = address.partition("?")
-    theirs = [part for part in query.split("&") if part and part.partition("=")[0] not in own]
-    given = {name: value for name, value in pairs(query) if name in own and value}
-    if not given.get("table"):
-        raise _wrong("it names no table=")
-    columns = (given.get("app_column") or own["app_column"], given.get("batch_column") or own["batch_column"])
-    place = "?".join((base, "&".join(theirs))) if theirs else base
-    return TableSink(place, given["table"], app_id=given.get("app_id"), columns=columns)
-
-
-def _python(address: str) -> Sink:
-    from reconciler.failover.sinks.files import FunctionSink
-
-    base, parameters = _split(address)
-    app_id = parameters.text("app_id")
-    parameters.check_all_known()
-    return FunctionSink(address, load_function("sink", f"python:{base}"), app_id)
-
-
-_OPENERS: Mapping[str, Callable[[str], Sink]] = {
-    "files": _files,
-    "delta": _delta,
-    "iceberg": _iceberg,
-    "postgresql": _postgresql,
-    "python": _python,
-}
+_CLIENTS = {"delta": "deltalake", "iceberg": "pyiceberg"}
+"""The package that reads each scheme's tables; the extra that installs it has the scheme's name."""
 
 
 def open_sink(address: str) -> Sink:
     """The sink at ``address``. Contacts nothing. Raises ConfigError for an address or a library that is not usable."""
     scheme = scheme_of(address) or ""
-    opener = _OPENERS.get(scheme)
-    if opener is None or not address.partition(":")[2]:
+    place, _, query = address.partition(":")[2].partition("?")
+    if scheme not in SINK_SCHEMES or not place:
         raise _wrong("it names no sink")
-    client, extra = _CLIENTS.get(scheme, ("reconciler", ""))
-    require_installed(f"The sink {scheme}:", client, extra)
-    return opener(address)
-
-
-def _split(address: str) -> tuple[str, Parameters]:
-    rest, _, query = address.partition(":")[2].partition("?")
-    return rest, Parameters(query, _wrong)
-
-
-def _without_parameters(address: str) -> str:
-    rest, parameters = _split(address)
+    parameters = Parameters(query, _wrong)
+    app_id = parameters.text("app_id") if scheme in ("delta", "python") else None
     parameters.check_all_known()
-    return rest
+    if scheme in _CLIENTS:
+        require_installed(f"The sink {scheme}:", _CLIENTS[scheme], scheme)
+        from reconciler.failover.sinks.tables import DeltaSink, IcebergSink
+
+        return DeltaSink(place, app_id) if scheme == "delta" else IcebergSink(place)
+    from reconciler.failover.sinks.files import FileSink, FunctionSink
+
+    if scheme == "files":
+        return FileSink(place)
+    return FunctionSink(address, load_function("sink", f"python:{place}"), app_id)
 
 
 def _wrong(why: str) -> ConfigError:

@@ -21,7 +21,7 @@ from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
 from reconciler.core.text import command, counted
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import Checked
-from reconciler.failover.corrections import begin_anew, new_checkpoint_warning, outcome
+from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import Outside
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
@@ -127,10 +127,7 @@ class Start:
             if checked.to_write:
                 write_whole(files.applied, "")
             return there, there.checkpoint or self.original.path
-        location = self._apply(plan, files, outside)
-        if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
-            log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
-        return location, None
+        return self._apply(plan, files, outside), None
 
     def _copy(self, checked: Checked, plan: Plan, outside: Outside) -> Location:
         """Let the query go on in a copy of its checkpoint, or where it is if nothing is to be corrected."""

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Record
-from tests.hostile.parsers import Made
 
 DEEP = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A record."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    offset: int = 0
+    timestamp_ms: int | None = 1
+    append_time: bool = False
 
 
 PAYLOADS: dict[str, Callable[[], bytes]] = {

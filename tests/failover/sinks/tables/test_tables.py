@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -244,29 +243,6 @@ def test_a_function_of_an_allowed_module_tells_the_last_batch(query: Query) -> N
     query.sinks = ["python:sink_accounts:wordy"]
     with pytest.raises(Refused, match="returned 'two', which is no number of a batch"):
         query.check()
-
-
-@pytest.mark.parametrize(("value", "last"), [(None, None), (12, 12), (Decimal("12"), 12), (12.0, 12)])
-def test_the_last_batch_of_a_table_is_its_largest_number(
-    value: object, last: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert largest(value, monkeypatch) == Taken(last)
-
-
-@pytest.mark.parametrize("value", ["9", "batch 9", Decimal("1.5"), float("inf"), True, Decimal(2**63)])
-def test_a_column_without_whole_numbers_is_refused(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the texts 9 and 12, the largest is 9."""
-    with pytest.raises(Refused, match=r"The column 'batch_id' of the sink postgresql:.* has no whole numbers"):
-        largest(value, monkeypatch)
-
-
-def largest(value: object, monkeypatch: pytest.MonkeyPatch) -> Taken:
-    """The last batch of a sink's table in which PostgreSQL finds this largest value."""
-    pytest.importorskip("psycopg")
-    from reconciler.places.postgresql.connection import Database
-
-    monkeypatch.setattr(Database, "transaction", lambda *_, **__: (value,))
-    return open_sink("postgresql://h/d?table=batches").last_taken(QUERY)
 
 
 @pytest.mark.parametrize("address", ["delta:/x?appid=1", "files:/x?app_id=1", "postgresql://h/d", "python:math"])
