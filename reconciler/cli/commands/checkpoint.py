@@ -62,7 +62,7 @@ log = logging.getLogger("reconciler.checkpoint")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="show|clone", required=True)
-    show = actions.add_parser("show", help="sources, last batch, offsets, formats, state")
+    show = actions.add_parser("show", help="sources, last batch, offsets, state")
     show.add_argument("path", metavar="PATH", help="the query's checkpointLocation: a local path, or a URL")
     arguments.add_format(show)
     copy = actions.add_parser("clone", help="a copy whose next batch starts at the plan's offsets, topics renamed")
@@ -126,18 +126,15 @@ def _lines(described: Description) -> Iterator[str]:
     else:
         yield f"batches    {last.batch} is committed: a restart runs {found.next_batch}"
     if last is not None and last.planned_at_ms is not None:
-        mark = f" · watermark {stamp(described.watermark_ms)}" if described.watermark_ms else ""
-        yield f"planned    {stamp(last.planned_at_ms)}{mark}"
+        yield f"planned    {stamp(last.planned_at_ms)}"
     if last is not None:
-        commits = f" · commit log v{described.commit_version}" if described.commit_version is not None else ""
-        yield f"formats    offset log v{last.version}{commits}"
+        yield f"format     offset log v{last.version}"
     if gaps := found.missing_words():
         yield f"missing    {gaps}"
     if found.behind is not None:
         yield f"progress   {found.behind.words()}"
-    if described.operators:
-        names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in described.operators)
-        yield f"state      {names} · {described.state_provider or 'provider not known'}"
+    if described.is_stateful:
+        yield "state      its query keeps state"
     if described.cloned_from:
         yield f"cloned     from {described.cloned_from} ({MANIFEST})"
 

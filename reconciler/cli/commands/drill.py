@@ -218,12 +218,11 @@ def _cells(each: Tried) -> tuple[Cell, ...]:
 def _copy_text(done: Drill) -> str:
     copy = done.copy
     assert copy is not None
-    state = ", ".join(f"{each.name or 'operator'} in {each.partitions} partitions" for each in copy.operators)
     how = "again" if copy.found.repeats_a_batch else "next"
     sources = ", ".join(source.name for source in copy.found.positions)
     return (
         f"A copy of the checkpoint, already removed, runs batch {copy.found.next_batch} {how} · source {sources} · "
-        f"state: {state or 'none'}"
+        f"state: {'copied' if copy.is_stateful else 'none'}"
     )
 
 

@@ -12,46 +12,30 @@ Plain Python: needs no pyspark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any
 
-from reconciler.core import json_fields
 from reconciler.core.anchors import StoredOffset, encodable
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.core.json_fields import FieldError
-from reconciler.core.text import whole_number
 from reconciler.places import common
-from reconciler.places.checkpoint.log import batch_of, by_partition
+from reconciler.places.checkpoint.log import by_partition
 from reconciler.places.checkpoint.reading import CopiedOffsets, copied_offsets, read_folder, read_manifest
 from reconciler.places.checkpoint.restart import END, Checkpoint, Tracking
 from reconciler.places.folder import Folder, open_folder
 from reconciler.ports import OffsetStore, Row, TopicPartition
 
 FORMAT = "reconciler.checkpoint/1"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A stateful operator. ``name`` and ``partitions`` are None where Spark recorded none (before 3.5)."""
-
-    number: int
-    name: str | None
-    partitions: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Everything known about a checkpoint. ``watermark_ms`` (epoch ms) is the last batch's."""
+    """A checkpoint for people. ``is_stateful``: its query keeps state. ``cloned_from``: what it is a copy of."""
 
     path: str
     found: Checkpoint
-    commit_version: int | None
-    watermark_ms: int | None
-    operators: tuple[Operator, ...]
-    state_provider: str | None
+    is_stateful: bool
     cloned_from: str | None
 
     def text_of(self, source: str) -> str | None:
@@ -73,9 +57,7 @@ class Description:
             "numbers_missing": bool(found.missing),
             "missing": [list(each) for each in found.missing],
             "offset_version": last.version if last else None,
-            "commit_version": self.commit_version,
             "planned_at_ms": last.planned_at_ms if last else None,
-            "watermark_ms": self.watermark_ms,
             "sources": [
                 {
                     "name": each.name,
@@ -86,7 +68,7 @@ class Description:
                 }
                 for each in found.positions
             ],
-            "state": {"provider": self.state_provider, "operators": [asdict(each) for each in self.operators]},
+            "stateful": self.is_stateful,
             "cloned_from": self.cloned_from,
             "behind": late and {"tracking": late.tracking.name.lower(), "step_ms": late.step_ms},
         }
@@ -95,17 +77,12 @@ class Description:
 def describe(path: str | PathLike[str]) -> Description:
     """The checkpoint at a local path or a URL. Raises as ``read_checkpoint`` does."""
     folder = open_folder(fspath(path))
-    found = read_folder(folder)
-    metadata = _metadata(found.last.metadata) if found.last is not None else {}
-    provider, watermark = _text(metadata.get("conf"), PROVIDER), metadata.get("batchWatermarkMs")
+    found, cloned_from = read_folder(folder), read_manifest(folder).get("from")
     return Description(
         path=folder.shown,
         found=found,
-        commit_version=_commit_version(folder),
-        watermark_ms=watermark if isinstance(watermark, int) else None,
-        operators=tuple(_operators(folder)),
-        state_provider=provider.rpartition(".")[2] if provider is not None else None,
-        cloned_from=_text(read_manifest(folder), "from"),
+        is_stateful=bool(folder.names("state")),
+        cloned_from=cloned_from if isinstance(cloned_from, str) and encodable(cloned_from) else None,
     )
 
 
@@ -116,48 +93,6 @@ def _by_topic(offsets: Mapping[tuple[str, int], int] | None) -> dict[str, dict[s
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
     return topics
-
-
-def _metadata(line: str) -> dict[str, object]:
-    try:
-        return json_fields.json_object(line)
-    except FieldError:
-        return {}
-
-
-def _numbers(folder: Folder, below: str) -> list[int]:
-    """The numbers among a folder's names, in order."""
-    return sorted(number for name in folder.names(below) if (number := batch_of(name)) is not None)
-
-
-def _commit_version(folder: Folder) -> int | None:
-    numbers = _numbers(folder, "commits")
-    if not numbers:
-        return None
-    first, _, _ = folder.read(f"commits/{numbers[-1]}").partition(b"\n")
-    return whole_number(first[1:].strip()) if first.startswith(b"v") else None
-
-
-def _operators(folder: Folder) -> Iterator[Operator]:
-    for number in _numbers(folder, "state"):
-        partitions = len(_numbers(folder, f"state/{number}"))
-        yield Operator(number, _operator_name(folder, f"state/{number}/_metadata"), partitions)
-
-
-def _operator_name(folder: Folder, below: str) -> str | None:
-    """The operator's name from its metadata: ``metadata`` (version 1), or the newest of ``v2``."""
-    versions = _numbers(folder, f"{below}/v2")
-    try:
-        text = folder.read(f"{below}/v2/{versions[-1]}" if versions else f"{below}/metadata").decode()
-        operator = json_fields.json_object(text.partition("\n")[2]).get("operatorInfo")
-    except (FileNotFoundError, ValueError):
-        return None
-    return _text(operator, "operatorName")
-
-
-def _text(content: object, key: str) -> str | None:
-    found = content.get(key) if isinstance(content, dict) else None
-    return found if isinstance(found, str) and encodable(found) else None
 
 
 class CheckpointStore(common.JobsOwnStore):

@@ -12,7 +12,6 @@ import pytest
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.checkpoint import clone
 from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.places.checkpoint.show import describe
 from tests.failover.checkpoint.checkpoint_files import PLANNED, QUERY, Files, command, job, log, outside, plan, row
 
 
@@ -42,9 +41,7 @@ def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFi
         "numbers_missing": False,
         "missing": [],
         "offset_version": 1,
-        "commit_version": 1,
         "planned_at_ms": PLANNED,
-        "watermark_ms": 0,
         "sources": [
             {
                 "name": "0",
@@ -55,7 +52,7 @@ def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFi
             },
             {"name": "1", "kafka": False, "text": "17", "start": None, "end": None},
         ],
-        "state": {"provider": None, "operators": [{"number": 0, "name": "dedupe", "partitions": 2}]},
+        "stateful": True,
         "cloned_from": None,
         "behind": None,
     }
@@ -76,16 +73,6 @@ def test_show_says_what_spark_does_without_the_querys_id(files: Files, capsys: p
     (files.path / "metadata").unlink()
     out = " ".join(shown(files, capsys).split())
     assert "no metadata file: Spark 3.5 assigns a new id at the start, and Spark 4.2 and later do not start" in out
-
-
-def test_newer_metadata_of_operators_and_the_states_provider_are_read(files: Files) -> None:
-    files.put("state/0/_metadata/v2/3", 'v2\n{"operatorInfo":{"operatorName":"transformWithStateInPandasExec"}}')
-    files.put("state/1/_metadata/metadata", "not understood")
-    conf = '{"conf":{"spark.sql.streaming.stateStore.providerClass":"org.apache.x.RocksDBStateStoreProvider"}}'
-    files.put("offsets/0", f'v1\n{conf}\n{{"o":{{"0":1}}}}')
-    found = describe(files.path)
-    assert [each.name for each in found.operators] == ["transformWithStateInPandasExec", None]
-    assert found.state_provider == "RocksDBStateStoreProvider"
 
 
 # ---------------------------------------------------------------- clone

@@ -61,7 +61,7 @@ def test_the_results_are_those_of_a_query_that_was_never_interrupted(
 ) -> None:
     before = read_checkpoint(str(failed_over.before(query, provider, stop) / "checkpoint"))
     assert (before.repeats_a_batch, before.committed) == (stop == "killed", stop == "stopped")
-    assert describe(failed_over.before(query, provider, stop) / "checkpoint").operators
+    assert describe(failed_over.before(query, provider, stop) / "checkpoint").is_stateful
     after = read_checkpoint(str(failed_over.after(query, provider, stop) / "checkpoint"))
     assert after.query_id == before.query_id
     assert after.last.batch > before.last.batch
