@@ -1,5 +1,6 @@
 """Shows where each job lives, and what its hook does at its next start, as the state store records it. Contacts no
-cluster, and writes nothing. --history shows who moved it, when, and by which plan.
+cluster, and writes nothing. --history shows who moved it, when, and by which plan. The last line names the folder in
+which hooks keep their plans.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ import argparse
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import show_json
+from reconciler.cli.terminal.output import say, show_json
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.failover import inputs
+from reconciler.jobs.hook import kept
 from reconciler.jobs.hook.where import place_of
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
@@ -30,7 +32,7 @@ HELP = Help(
         ExitCode.USAGE: "",
         ExitCode.UNREACHABLE: "the state store could not be reached, or is not there",
     },
-    environment=CONFIG_ENVIRONMENT,
+    environment={**CONFIG_ENVIRONMENT, "RECONCILER_PLANS": "the folder of plans, if hooks have no --plans"},
     see_also=("reconciler move", "reconciler hook"),
 )
 PHASES = {Phase.LIVES: "lives", Phase.MOVING: "moving", Phase.WRITING: "writing"}
@@ -60,6 +62,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             rows.append([Cell(text) for text in (job.name, "?", "-", "-", str(error))])
             codes.append(error.exit_code)
     print_table(("JOB", "LIVES ON", "STAY", "SINCE", "NEXT START"), rows, right=frozenset({2}))
+    say(f"This user's hooks keep their plans on this machine in {kept.path_of(None)}.")
     return worst(codes)
 
 

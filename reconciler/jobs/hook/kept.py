@@ -63,13 +63,18 @@ class KeptFiles:
         return self.stem.with_name(self.stem.name + ending)
 
 
+def path_of(chosen: Path | None) -> Path:
+    """The folder of plans: the chosen one, $RECONCILER_PLANS, or one in the user's state folder (XDG)."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+
+
 def folder(chosen: Path | None) -> Path:
-    """The folder of plans: the chosen one, $RECONCILER_PLANS, or one in the user's state folder (XDG).
+    """``path_of``, made if it is not there.
 
     Raises ConfigError if it cannot be made, if other users may write to it, or for a path that is not UTF-8.
     """
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    found = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+    found = path_of(chosen)
     if not encodable(str(found.absolute())):  # the variables name it, in a file and on stdout
         raise ConfigError(f"The path of plans {str(found.absolute())!a} is not UTF-8.", hint="Choose another --plans.")
     with making(found, other="--plans"):

@@ -63,6 +63,11 @@ def test_of_a_job_without_a_location_it_says_what_that_depends_on(moving: Moving
     assert moving.hook().code == 4, "its place holds some"
 
 
+def test_it_names_the_folder_in_which_hooks_keep_plans(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECONCILER_PLANS", "/srv/plans")
+    assert moving.run("status").out.endswith("keep their plans on this machine in /srv/plans.\n")
+
+
 def test_the_history_is_who_moved_it_when_and_by_which_plan(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     moving.at_home()
     _back(moving, monkeypatch)
