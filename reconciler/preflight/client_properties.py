@@ -1,14 +1,12 @@
 """Translates client settings of Kafka's Java tools to librdkafka's, which a configuration holds.
 
-A properties file may be one of Kafka's Java tools (``--command-config``) or one of librdkafka's, in which a backslash
-is a character like others. Java's properties are translated if they have a counterpart (names: librdkafka's
-CONFIGURATION.md), and left out if they are not about the connection, or are for other clients.
+A properties file is one of Kafka's Java tools (``--command-config``). A property is translated if it has a counterpart
+(names: librdkafka's CONFIGURATION.md), left out if it is not about the connection, and refused by its name otherwise.
 """
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +14,8 @@ from pathlib import Path
 from reconciler.config.addresses import BROKERS_TOO
 from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError, ReconcilerError, together
-from reconciler.core.text import command
 from reconciler.fileio import why
-from reconciler.preflight.java_properties import UnreadableText, line_name, logical_lines, read_line
-from reconciler.preflight.logins import JAAS, login
+from reconciler.preflight.java_properties import JAAS, UnreadableText, line_name, logical_lines, login, read_line
 
 SERVERS = "bootstrap.servers"
 _STORE_KEY = "state.store"
@@ -29,7 +25,6 @@ _LIBRDKAFKAS = re.compile(
     r"sasl\.(username|password|mechanisms|oauthbearer\.(method|client\.(id|secret)|extensions|config)"
     r"|kerberos\.(principal|keytab|kinit\.cmd))|ssl\.(ca|crl|certificate|key)\.(location|pem)|metadata\.broker\.list"
 )
-_JAVAS = re.compile(r"sasl\.jaas\.config|ssl\.truststore\..*|ssl\.keystore\.(type|key|certificate\.chain)")
 _CONNECTION = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
     r"|(sasl|ssl|socket|https?|enable\.ssl)\..*"
@@ -55,13 +50,12 @@ _STORES = {
     "ssl.keystore.location": ("PKCS12", "ssl.keystore.location"),
 }
 """Java's properties of key stores, the type librdkafka reads, and what it calls them."""
-_RENAMED = {
-    BROKERS_TOO: SERVERS,
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
+_INLINE = {
+    "ssl.truststore.certificates": "ssl.ca.location",
+    "ssl.keystore.certificate.chain": "ssl.certificate.location",
+    "ssl.keystore.key": "ssl.key.location",
 }
-_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]*)-----END \1-----")
+"""Java's properties that hold PEM themselves, and the property that names a file of it."""
 _PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):[^{}]*\}")
 
 
@@ -75,35 +69,33 @@ class GivenClient:
 
 def read_properties(path: Path) -> GivenClient:
     """A properties file as librdkafka's properties. Raises ConfigError, with all faults, if it cannot be used."""
-    text = text_of(path, "--client-config")
+    text = text_of(path)
     names = [name for line in logical_lines(text) if (name := line_name(line))]
     _refuse_other_file(text, names, path)
-    is_plain = any(map(_LIBRDKAFKAS.fullmatch, names))
-    if not is_plain and (unclear := _not_ascii(text)):
+    if unclear := _not_ascii(text):
         raise ConfigError(
             f"{path}: {', '.join(unclear)} has characters that are not ASCII, which Java reads as ISO-8859-1.",
             hint="Write each as \\u and its four hexadecimal digits, as Java's native2ascii does.",
         )
-    given = _plain(text) if is_plain else parsed(text, str(path))
-    if is_plain and any(map(_JAVAS.fullmatch, names)) and given != parsed(text, str(path)):
-        raise ConfigError(
-            f"{path} has properties of Java's clients and of librdkafka, which read its backslashes differently.",
-            hint="Use the names of one of the two: docs/how-to/secure-connections.md",
-        )
-    others = {name for name in given if not _CONNECTION.fullmatch(name)}
-    if not is_plain:
-        others.add("ssl.cipher.suites")  # by Java's names
+    given = parsed(text, str(path))
+    # ssl.cipher.suites: by Java's names
+    others = {name for name in given if not _CONNECTION.fullmatch(name)} | {"ssl.cipher.suites"}
     found = translated({name: value for name, value in given.items() if name not in others}, str(path))
     left_out = others.union(found.left_out)
     return GivenClient(found.client, tuple(name for name in given if name in left_out))
 
 
 def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
-    """Raises ConfigError for a file that is not a client's properties. A name in it may be a secret."""
+    """Raises ConfigError for a file that is not a Java client's properties. A name in it may be a secret."""
     if "KafkaMirrorMaker2" in text or any(name in _MIRRORS or "->" in name for name in names):
         raise ConfigError(
             f"{path} is MirrorMaker's configuration, not the properties of a client.",
-            hint=f"Give it as {command('--mirror-properties', path)}: that takes the login, too.",
+            hint="Give the settings of the destination's client alone; --alias and --name name the clusters.",
+        )
+    if other := next(filter(_LIBRDKAFKAS.fullmatch, names), None):
+        raise ConfigError(
+            f"{path} has {other}, a property of librdkafka, which reads backslashes differently from Java.",
+            hint="Give each property of librdkafka as --client KEY=VALUE.",
         )
     other = next((f": it has {name}" for name in names if name in _OTHER_PROGRAMS), "")
     if other or not all(map(_NAME.fullmatch, names)):
@@ -114,14 +106,16 @@ def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
         )
 
 
-def text_of(path: Path, option: str) -> str:
+def text_of(path: Path) -> str:
     """A text file's content. Raises ConfigError if it cannot be read, or is no text."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {why(error)}.", hint=f"Correct the path of {option}.") from error
+        raise ConfigError(
+            f"{path} cannot be read: {why(error)}.", hint="Correct the path of --client-config."
+        ) from error
     if b"\0" in data:
-        raise ConfigError(f"{path} is not a text file.", hint=f"Give a properties file as {option}.")
+        raise ConfigError(f"{path} is not a text file.", hint="Give a properties file.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -142,13 +136,6 @@ def parsed(text: str, where: str) -> dict[str, str]:
             raise ConfigError(f"{where}: a line is not NAME=VALUE.", hint="Write it as Kafka's tools have it.")
         given[pair[0]] = pair[1]
     return given
-
-
-def _plain(text: str) -> dict[str, str]:
-    """The pairs of one of librdkafka's files, without escapes."""
-    lines = [line.strip() for line in text.splitlines()]
-    pairs = [re.split(r"\s*[=:\s]\s*", line, maxsplit=1) for line in lines if line and line[0] not in "#!"]
-    return {pair[0]: pair[-1] for pair in pairs}
 
 
 def _not_ascii(text: str) -> list[str]:
@@ -191,7 +178,7 @@ def translated(given: Mapping[str, str], where: str) -> GivenClient:
 
 
 def _counterpart(name: str, given: Mapping[str, str], where: str) -> dict[str, str]:
-    """One property as librdkafka's. Raises ConfigError for a key store that it does not read."""
+    """One property as librdkafka's. Raises ConfigError for one that it does not have."""
     value = given[name]
     if name in _STORES:
         kind, called = _STORES[name]
@@ -206,20 +193,11 @@ def _counterpart(name: str, given: Mapping[str, str], where: str) -> dict[str, s
         return {called: value}
     if name == "ssl.endpoint.identification.algorithm":
         return {name: value or "none"}
-    called = _RENAMED.get(name, name)
-    return {called: _pem_lines(value) if called.endswith(".pem") else value}
-
-
-def _pem_lines(value: str) -> str:
-    """PEM with its line ends, which a properties file may hold as blanks or as ``\\n`` (KIP-651)."""
-    blocks = _PEM.findall(value.replace("\\r", "").replace("\\n", "\n"))
-    return (
-        "".join(
-            f"-----BEGIN {kind}-----\n{chr(10).join(textwrap.wrap(''.join(body.split()), 64))}\n-----END {kind}-----\n"
-            for kind, body in blocks
+    if name in _INLINE:
+        raise ConfigError(
+            f"{where}: {name} holds the PEM itself.", hint=f"Put it into a file, and give that as {_INLINE[name]}."
         )
-        or value
-    )  # a variable, or a file
+    return {SERVERS if name == BROKERS_TOO else name: value}
 
 
 def _placeholders(given: Mapping[str, str], where: str) -> Iterator[ConfigError]:

@@ -1,4 +1,4 @@
-"""Client files as people have them: read as Java or librdkafka reads them, or refused with the way out."""
+"""Client files as people have them: read as Java reads them, or refused with the way out."""
 
 from __future__ import annotations
 
@@ -76,19 +76,18 @@ def test_a_properties_file_of_kafkas_own_tools_becomes_librdkafkas(properties) -
     }
 
 
-def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
-    text = "security.protocol=SASL_PLAINTEXT\nsasl.mechanisms=PLAIN\nsasl.username=me\nsasl.password=p=q\n"
-    assert properties(text)["sasl.password"] == "p=q"
-
-
-def test_librdkafkas_other_name_for_the_brokers_is_theirs(properties) -> None:
-    assert properties("metadata.broker.list=b:9092\n") == {"bootstrap.servers": "b:9092"}
+def test_librdkafkas_other_name_for_the_brokers_is_theirs() -> None:
+    assert given_properties(["metadata.broker.list=b:9092"]).client == {"bootstrap.servers": "b:9092"}
+    with pytest.raises(ConfigError, match="both name the brokers"):
+        given_properties(["metadata.broker.list=b:9092", "bootstrap.servers=c:9092"])
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("metadata.broker.list=b:9092\nbootstrap.servers=c:9092", "both name the brokers"),
+        ("sasl.username=DOMAIN\\user\nsasl.password=p", "Give each property of librdkafka as --client KEY=VALUE"),
+        ("ssl.truststore.certificates=-----BEGIN", "and give that as ssl.ca.location"),
+        ("ssl.keystore.key=-----BEGIN", "and give that as ssl.key.location"),
         ("ssl.truststore.location=/etc/trust.jks", "of type JKS, which librdkafka does not read"),
         ("ssl.keystore.location=/etc/me.p12\nssl.keystore.type=JKS", "keytool -importkeystore"),
         ("sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;", "the login is Kerberos"),
@@ -136,20 +135,7 @@ def test_characters_that_java_reads_differently_are_refused_and_comments_are_not
 
 
 def test_a_backslash_that_java_does_not_read_is_named_by_its_property(refused) -> None:
-    assert "ssl.key.location has \\u without four" in refused(
-        "ssl.key.location=C:\\users\\s3cret\nssl.truststore.type=PEM"
-    )
-
-
-def test_a_file_of_librdkafka_has_no_escapes(properties) -> None:
-    text = "sasl.username=DOMAIN\\user\nsasl.password=ab\\ncd\\u\n"
-    assert properties(text) == {"sasl.username": "DOMAIN\\user", "sasl.password": "ab\\ncd\\u"}
-
-
-def test_a_file_that_mixes_both_is_refused_only_where_it_matters(properties, refused) -> None:
-    both = "sasl.username=etl\nssl.truststore.certificates=file:/run/ca.pem\n"
-    assert properties(both) == {"sasl.username": "etl", "ssl.ca.pem": "file:/run/ca.pem"}
-    assert "read its backslashes differently" in refused(both + "sasl.password=s3cret\\x\n")
+    assert "client.rack has \\u without four" in refused("client.rack=C:\\users\\s3cret\nssl.truststore.type=PEM")
 
 
 # ---------------------------------------------------------------- logins
@@ -267,30 +253,6 @@ def test_variables_and_files_of_this_product_stay(properties) -> None:
     }
 
 
-BODY = "MIIC" + "A" * 60 + "B" * 64 + "Cg=="
-LINES = [BODY[at : at + 64] for at in range(0, len(BODY), 64)]
-PEM = "\n".join(["-----BEGIN CERTIFICATE-----", *LINES, "-----END CERTIFICATE-----", ""])
-
-
-@pytest.mark.parametrize("mark", [" ", "\\n", " \\\n", "\\n\\\n", "\\r\\n", "\\\\n"])
-def test_pem_in_the_file_gets_its_lines_back(properties, mark: str) -> None:
-    value = (PEM + PEM).rstrip("\n").replace("\n", mark)
-    assert properties(f"ssl.truststore.type=PEM\nssl.truststore.certificates={value}\n") == {"ssl.ca.pem": PEM + PEM}
-
-
-def test_a_key_and_its_certificates_in_pem_become_librdkafkas(properties) -> None:
-    key = PEM.replace("CERTIFICATE", "ENCRYPTED PRIVATE KEY")
-    flat = "\n".join(
-        f"{name}={value.strip().replace(chr(10), ' ')}"
-        for name, value in {
-            "ssl.keystore.certificate.chain": PEM,
-            "ssl.keystore.key": key,
-            "ssl.key.password": "x",
-        }.items()
-    )
-    assert properties(flat) == {"ssl.certificate.pem": PEM, "ssl.key.pem": key, "ssl.key.password": "x"}
-
-
 def test_a_key_store_in_pem_holds_key_and_certificates(properties) -> None:
     text = "ssl.keystore.location=/etc/me.pem\nssl.keystore.type=PEM\n"
     assert properties(text) == {"ssl.certificate.location": "/etc/me.pem", "ssl.key.location": "/etc/me.pem"}
@@ -339,6 +301,4 @@ MIRRORS, CLIENTS = "MirrorMaker's configuration", "not the properties of a clien
     ],
 )
 def test_another_file_is_refused(refused, text: str | bytes, what: str) -> None:
-    said = refused(text)
-    assert what in said
-    assert ("--mirror-properties" in said) is (what == MIRRORS)
+    assert what in refused(text)

@@ -26,7 +26,6 @@ CALLS = {
 }
 EXCEPTIONS = {
     ("spark/distributed.py", "pickle"),
-    ("preflight/mirror_file.py", "yaml"),  # its safe loader makes plain values only
 }
 STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 

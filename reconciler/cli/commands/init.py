@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.cli.commands.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
+from reconciler.cli.commands.init_mirror import find_mirror, naming_rule
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
@@ -44,7 +44,6 @@ from reconciler.preflight.client_properties import (
     client_without_secrets,
     given_properties,
     read_properties,
-    translated,
 )
 from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, propose, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
@@ -102,12 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     clusters.add_argument("--client-config", metavar="FILE", type=Path, help="a properties file of Kafka's own tools")
     mirror = parser.add_argument_group("the mirror (default: from MirrorMaker's topics)")
-    mirror.add_argument(
-        "--mirror-properties",
-        metavar="FILE",
-        type=Path,
-        help="MirrorMaker's own properties, or Strimzi's KafkaMirrorMaker2: gives names, addresses and the login",
-    )
     mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source, the jobs' home")
     mirror.add_argument("--name", metavar="NAME", help="MirrorMaker's name of the destination")
     mirror.add_argument(
@@ -183,15 +176,14 @@ def _run(options: argparse.Namespace) -> ExitCode:
     if str(options.output) != "-":
         refuse_unwritable(options.output, other="--output")
     asker = Prompt.on_this_terminal(yes=options.yes)
-    file = read_mirror(options, asker)
-    client = _client(options, asker, file)
+    client = _client(options, asker)
     surveyor = Surveyor(client.used)
     reader = open_log(client.used, memory=SearchSettings().memory)
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
         log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
-        mirror = find_mirror(options, asker, list(topics), file)
+        mirror = find_mirror(options, asker, list(topics))
         address, stored = _store(options, asker, client, mirror, surveyor)
         written_store, store_needs = address_without_secret(address, STORE_VARIABLE)
         found = _chosen(options, asker, stored, mirror)
@@ -204,11 +196,11 @@ def _run(options: argparse.Namespace) -> ExitCode:
     text = config_text(
         Proposed(
             version=__version__,
-            name=_name(options, asker, file, mirror),
+            name=_name(options, asker, mirror),
             servers=client.properties[SERVERS],
             cluster_id=cluster_id,
             client={name: value for name, value in client.properties.items() if name != SERVERS},
-            source_servers=options.source_bootstrap_servers or (file.flow.source_client.get(SERVERS) if file else None),
+            source_servers=options.source_bootstrap_servers,
             mirror=mirror,
             jobs=jobs,
             bare_jobs=[job.group for job in found if job.without_anchor and stored.able.needs_tracking],
@@ -224,13 +216,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
 # ---------------------------------------------------------------- the cluster
 
 
-def _client(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None) -> _Client:
+def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
     read = []
-    if file is not None:  # a login that is given otherwise replaces the one in it
-        theirs = file.flow.target_client
-        if options.client_config is not None:
-            theirs = {name: value for name, value in theirs.items() if name == SERVERS}
-        read.append(translated(theirs, str(file.path)))
     if options.client_config is not None:
         read.append(read_properties(options.client_config))
     read.append(given_properties(options.client))
@@ -250,9 +237,9 @@ def _client(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None)
     return _Client(used, safe, needed)
 
 
-def _name(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None, mirror: Mirror) -> str:
+def _name(options: argparse.Namespace, asker: Prompt, mirror: Mirror) -> str:
     """The destination's name: topics produced there have it in front when they are mirrored back."""
-    given: str | None = options.name or (file.flow.target if file is not None else None)
+    given: str | None = options.name
     usual = "standby" if mirror.alias != "standby" else "other"
     return given or asker.text("MirrorMaker's name of this cluster (--name)", usual, _no_cluster_name)
 

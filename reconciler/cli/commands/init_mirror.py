@@ -1,14 +1,10 @@
-"""The mirror that ``init`` writes down: by the options, by MirrorMaker's own file, or by the destination's topics."""
+"""The mirror that ``init`` writes down: by the options, or by the destination's topics."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import re
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.settings import MirrorSettings
@@ -16,18 +12,8 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy, TopicTemplate
 from reconciler.core.text import counted
 from reconciler.kafka.mirror.topics import Mirror, is_source, mirrors, named, with_common_suffix
-from reconciler.preflight.mirror_file import Flow, Naming, naming, read_flows
 
 log = logging.getLogger("reconciler.init")
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorFile:
-    """The flow that was chosen of MirrorMaker's file, and how it names topics; ``naming`` None: --policy says that."""
-
-    path: Path
-    flow: Flow
-    naming: Naming | None
 
 
 def naming_rule(text: str) -> str:
@@ -48,30 +34,10 @@ def _unfit(text: str) -> str | None:
     return None
 
 
-def read_mirror(options: argparse.Namespace, asker: Prompt) -> MirrorFile | None:
-    """MirrorMaker's file, with the flow of it that is meant; None without --mirror-properties."""
-    path = options.mirror_properties
-    if path is None:
-        return None
-    flows = {str(flow): flow for flow in read_flows(path)}
-    meant = {name: flow for name, flow in flows.items() if options.alias in (None, flow.source)} or flows
-    name = next(iter(meant))
-    if len(meant) > 1:
-        log.info("flows in %s: %s (another one: --alias)", path, ", ".join(meant))
-        name = asker.text("Which flow", name, lambda name: None if name in meant else f"{name} is none of them")
-    log.info("taken from %s: the flow %s", path, name)
-    found = naming(flows[name], path) if options.policy is None else None
-    if found is not None and found.note:
-        log.warning("%s.", found.note)
-    return MirrorFile(path, flows[name], found)
-
-
-def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str], file: MirrorFile | None) -> Mirror:
+def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str]) -> Mirror:
     """The mirror that fills the cluster with these topics; what was found in them is confirmed by the user."""
-    if file is not None and file.naming is not None:
-        return _filled(_by_file(options, file.naming, topics))
     separator = options.separator or "."
-    given: str | None = options.alias or (file.flow.source if file is not None else None)
+    given: str | None = options.alias
     if options.policy == TopicPolicy.IDENTITY:
         renamed = [each for each in mirrors(topics) if each.own != MirrorSettings() and given in (None, each.alias)]
         return renamed[0] if renamed else named(given, TopicPolicy.IDENTITY, separator, topics)
@@ -92,7 +58,7 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
             "Most names here end alike: mirrored topics are taken to be %s. Else give --policy.", suffixed.template
         )
         options.policy = asker.text("How mirrored topics are named (--policy)", suffixed.template, _unfit)
-        return suffixed if options.policy == suffixed.template else find_mirror(options, asker, topics, file)
+        return suffixed if options.policy == suffixed.template else find_mirror(options, asker, topics)
     if given is not None:
         return _filled(by_alias)
     if is_source(topics):
@@ -120,18 +86,6 @@ def _confirmed(found: Sequence[Mirror], asker: Prompt) -> Mirror:
 
 def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
     return None if any(each.alias == name for each in found) else f"{name} is none of them"
-
-
-def _by_file(options: argparse.Namespace, found: Naming, topics: Sequence[str]) -> Mirror:
-    """The mirror as its own file names it, with those topics that it copies."""
-    separator = options.separator or found.separator
-    mirror = named(options.alias or found.alias, found.policy, separator, topics, template=found.template)
-    if found.topics is not None:
-        with suppress(re.error):  # a pattern that only Java has: all topics may be meant
-            copied = re.compile("|".join(f"(?:{pattern})" for pattern in found.topics))
-            names = (name for name in mirror.topics if copied.fullmatch(mirror.source_of(name)))
-            mirror = replace(mirror, topics=tuple(names))
-    return replace(mirror, own=found.own)
 
 
 def _filled(mirror: Mirror) -> Mirror:

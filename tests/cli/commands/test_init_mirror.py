@@ -1,10 +1,9 @@
-"""Which mirror ``init`` writes down: by MirrorMaker's own file, the options, or the topics; and how it writes it."""
+"""The mirror that ``init`` writes down: by the options, or the topics; and how it writes it."""
 
 from __future__ import annotations
 
 import argparse
 import io
-import logging
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.init_mirror import find_mirror, naming_rule, read_mirror
+from reconciler.cli.commands.init_mirror import find_mirror, naming_rule
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
@@ -21,53 +20,20 @@ from reconciler.kafka.mirror.topics import Mirror
 from reconciler.preflight.survey import propose
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
 
-BOTH = """
-clusters = a, b
-a.bootstrap.servers = a:9092
-b.bootstrap.servers = b:9092
-a->b.enabled = true
-a->b.topics = orders, clicks-.*
-b->a.enabled = true
-"""
 EMPTY_ALIAS = ("checkpointsinternal", "heartbeats", "mm2-offset-syncsinternal", "mm2-offsets.a.internal", "orders")
 
 Found = Callable[..., Mirror]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
+def found() -> Found:
     """The mirror that is found with these options in a cluster with these topics."""
 
-    def find(*topics: str, file: str | None = None, yes: bool = True, **given: Any) -> Mirror:
-        path = tmp_path / "mm2.properties" if file is not None else None
-        if path is not None:
-            path.write_text(file or "")
-        usual = {"alias": None, "policy": None, "separator": None, "topic": [], "mirror_properties": path}
-        options = argparse.Namespace(**{**usual, **given})
-        asker = Prompt(yes=yes)
-        return find_mirror(options, asker, topics, read_mirror(options, asker))
+    def find(*topics: str, yes: bool = True, **given: Any) -> Mirror:
+        usual = {"alias": None, "policy": None, "separator": None, "topic": []}
+        return find_mirror(argparse.Namespace(**{**usual, **given}), Prompt(yes=yes), topics)
 
     return find
-
-
-def test_of_two_flows_the_first_is_taken_and_said(found: Found, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "reconciler.init")
-    mirror = found("a.orders", "a.clicks-eu", "a.other", "b.orders", file=BOTH)
-    assert (mirror.alias, mirror.topics) == ("a", ("a.clicks-eu", "a.orders"))
-    assert "the flow a->b" in caplog.text
-    assert "a->b, b->a (another one: --alias)" in caplog.text
-
-
-def test_the_alias_chooses_the_flow(found: Found) -> None:
-    assert found("a.orders", "b.orders", file=BOTH, alias="b").topics == ("b.orders",)
-
-
-def test_options_replace_what_the_file_says(found: Found) -> None:
-    other = f"{BOTH}replication.policy.class = io.example.Suffix\n"
-    mirror = found("orders.replica", file=other, policy="{topic}.replica", alias="a")
-    assert (mirror.alias, mirror.topics, mirror.source_of("orders.replica")) == ("a", ("orders.replica",), "orders")
-    with pytest.raises(ConfigError, match=r"io\.example\.Suffix names the topics"):
-        found("orders.replica", file=other)
 
 
 def test_a_suffix_is_looked_for_where_no_name_begins_with_the_alias(found: Found) -> None:
