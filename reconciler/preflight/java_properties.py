@@ -1,5 +1,7 @@
-"""Text as Kafka's Java programs read it: properties files (``java.util.Properties.load``), and the login modules of a
-JAAS line (Kafka's ``JaasConfig``). Pure. No error repeats a value: it may be a password.
+"""Text as Kafka's Java programs read it: properties files (``java.util.Properties.load``), the login modules of a JAAS
+line (Kafka's ``JaasConfig``), and that login as librdkafka's properties.
+
+Pure. No error repeats a value: it may be a password.
 """
 
 from __future__ import annotations
@@ -111,6 +113,8 @@ def _jaas_value(text: str) -> str:
         raise UnreadableText(r"has a character written with \ and a letter or digit: write the character itself")
     return re.sub(r"\\(.)", r"\1", text[1:-1])
 
+
+# ---------------------------------------------------------------- logins
 
 JAAS = "sasl.jaas.config"
 HANDLER = "sasl.login.callback.handler.class"

@@ -139,9 +139,8 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bo
     alone = "" if stopped else " (exit code 3: nothing failed)"
     decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
     move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"
-    then = (
-        f"{move}, then start the jobs by their hooks" if moves else _then(checked, f"reconciler plan -o PLAN{decided}")
-    )
+    plan = "reconciler plan -o PLAN" + decided
+    then = f"{move}, then start the jobs by their hooks" if moves else _then(checked, plan)
     return [f"{_to_correct(checked)}{alone}; {starting}. Next: {then}.", *lines]
 
 
