@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -13,31 +13,27 @@ import pytest
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.state.memory import MemoryState
 from reconciler.state.store import BACKENDS, LEAST_KEPT, StateStore, log_name, open_state
+from tests import ROOT
 
-REAL = ["files-hdfs", "postgresql", "hbase"]
-KINDS = ["memory", "sqlite", "files-local", "files-memory", *(pytest.param(k, marks=pytest.mark.system) for k in REAL)]
 LOG = log_name("location", "clicks")
+Make = Callable[[pytest.FixtureRequest, Path, str], str]
+HERE: dict[str, Make] = {
+    "memory": lambda _, __, name: f"memory:{name}",
+    "sqlite": lambda _, folder, __: f"sqlite:///{folder}/state.db",
+    "files-local": lambda _, folder, __: f"files:{folder}/state",
+    "files-memory": lambda _, __, name: f"files:memory://{name}/state",
+}
+"""The address of a new store, from a folder and a name of its own; by names that begin with the scheme."""
+ON_SERVERS: dict[str, Make] = {
+    "files-hdfs": lambda request, _, name: f"files:{request.getfixturevalue('hdfs').url(f'/{name}')}",
+    "postgresql": lambda request, _, __: f"{request.getfixturevalue('database')}&timeout=60",
+    "hbase": lambda request, _, name: f"hbase://{request.getfixturevalue('hbase').address}/{name}?timeout=60",
+}
 
 
-def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    name = f"st{uuid.uuid4().hex[:12]}"
-    if kind == "files-hdfs":
-        return f"files:{request.getfixturevalue('hdfs').url(f'/{name}')}"
-    if kind == "postgresql":
-        return f"{request.getfixturevalue('database')}&timeout=60"
-    if kind == "hbase":
-        return f"hbase://{request.getfixturevalue('hbase').address}/{name}?timeout=60"
-    return {
-        "memory": f"memory:{name}",
-        "sqlite": f"sqlite:///{folder}/state.db",
-        "files-local": f"files:{folder}/state",
-        "files-memory": f"files:memory://{name}/state",
-    }[kind]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*HERE, *(pytest.param(kind, marks=pytest.mark.system) for kind in ON_SERVERS)])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return address_of(request.param, request, tmp_path)
+    return {**HERE, **ON_SERVERS}[request.param](request, tmp_path, f"st{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture
@@ -48,9 +44,12 @@ def store(address: str) -> Iterator[StateStore]:
     opened.close()
 
 
-def test_the_suite_runs_on_every_scheme() -> None:
-    kinds = [kind if isinstance(kind, str) else str(kind.values[0]) for kind in KINDS]
-    assert {kind.partition("-")[0] for kind in kinds} == set(BACKENDS)
+@pytest.mark.parametrize("scheme", BACKENDS)
+def test_the_suite_and_the_reference_have_every_scheme(scheme: str) -> None:
+    assert scheme in {kind.partition("-")[0] for kind in (*HERE, *ON_SERVERS)}
+    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith("| `store` | text"))
+    assert f"`{scheme}:" in row or scheme == "memory", "docs/reference/configuration.md: [state] store"
 
 
 def test_entries_are_read_newest_first_and_apart_by_log(store: StateStore, address: str) -> None:
