@@ -29,7 +29,6 @@ WRONG = {
     "an environment variable that is not set": HEAD + job("clicks", ["${TOPIC}"]),
     "a file that is not there": HEAD + '[clusters.b.client]\nsasl.password = "file:nowhere"\n' + job("c", ["e"]),
     "a secret in plain text": HEAD + '[clusters.b.client]\nsasl.password = "hunter2"\n' + job("c", ["e"]),
-    "a store that is none": HEAD + job("clicks", ["events"], "redis://cache"),
     "a store's address that makes no sense": HEAD + job("clicks", ["events"], "hbase://h:1/t?layout=round"),
     "an identity that is none": HEAD + job("clicks", ["events"], id="column:id"),
     "one cluster twice": HEAD.replace(SOURCE, DESTINATION) + job("clicks", ["events"]),

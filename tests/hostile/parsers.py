@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from reconciler.config.file import load_config
 from reconciler.config.identity import UNITS_PER_MS, IdentitySettings, identity_from_settings
 from reconciler.config.settings import TrustSettings
+from reconciler.config.stores import STORES
 from reconciler.config.streams import Stream
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.json_fields import FieldError
@@ -238,6 +239,7 @@ RANGES = [
 METADATA = {"batchWatermarkMs": 0, "batchTimestampMs": 1795301759566, "conf": {"spark.sql.shuffle.partitions": "1"}}
 OFFSETS = {"orders": {"0": 6, "1": 7}, "pays": {"12": 4}}
 ADDRESSES = [
+    *(spec.example for spec in STORES.values()),
     *("sqlite:///offsets.db", "sqlite:////srv/a%20b.db", "sqlite://", "memory:", "memory:a", "kafka-group:"),
     *("hbase://127.0.0.1:1/offsets?layout=anchored&timeout=5", "hbase://[::1]/t?layout=cloudera"),
     *("hbase://h/cdap_system:log.meta?layout=cdap-logsaver&prefix=100",),

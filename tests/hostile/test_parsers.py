@@ -16,7 +16,6 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.identity import UNITS_PER_MS, identity_from_spec
 from reconciler.config.ownership import refuse_unlisted
 from reconciler.config.secrets import holds_plain_secret, remember
-from reconciler.config.stores import STORES
 from reconciler.core import anchor_fields
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Refused
@@ -119,11 +118,6 @@ def test_any_offset_log_says_where_its_query_resumes(runs: int) -> None:
 
 
 # ---------------------------------------------------------------- addresses and their secrets
-
-
-@pytest.mark.parametrize("scheme", STORES)
-def test_every_store_has_an_address_here(scheme: str) -> None:
-    assert any(address.startswith(f"{scheme}:") for address in ADDRESSES), f"add one of {scheme}: to ADDRESSES"
 
 
 @sized
