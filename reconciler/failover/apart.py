@@ -4,7 +4,7 @@ Theory of operation. Jobs are checked together, since that takes far fewer reque
 stores are read first, each on its own: a store that does not answer fails its own jobs and no others. After
 ``STORE_FAILURES`` failures in a row it is left alone (``Fuse``), and so is a server after failures of as many of its
 stores (``StoreFuses``). If a check of several jobs fails nevertheless, the cluster is asked whether it answers at all.
-If it does, the jobs are checked in halves, without patience for what is away, until each failing one is alone.
+If it does, the jobs are checked in halves, without waiting for unreachable stores, until each failing one is alone.
 ``watch`` reads stores by the same rules, and remembers the failing jobs instead.
 """
 

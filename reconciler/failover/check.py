@@ -71,7 +71,7 @@ class Checked:
 
     @property
     def why_not(self) -> str:
-        """What must be decided or fixed before a start, as a clause."""
+        """Why the jobs must not start, as a clause."""
         return "a sink would lose or double records" if self.stopping_sinks else "a partition needs a decision"
 
     @property
@@ -96,7 +96,7 @@ class Checked:
         return job.starts if has_ends and all(name != job.name for name, _ in self.to_write) else job
 
     def shown(self, policy: StartPolicy) -> Plan:
-        """The plan as it is shown: without the ends of a batch that would be said to stop a job, and do not."""
+        """The plan for the operator. Ends of a batch that forbid a copy alone, and not the start, are left out."""
         jobs = (self.decided(job) if self._only_copy_stops(job, policy) else job for job in self.plan.jobs)
         return replace(self.plan, jobs=tuple(jobs))
 
@@ -164,7 +164,7 @@ def plan_of(
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What was stored, and the rows of every job: with one position a partition, and with what a person accepts."""
+    """The stored rows and the planned rows of every job: one position a partition, with the operator's decisions."""
 
     cluster_id: str
     gathered: Sequence[GatheredJob]
@@ -237,10 +237,10 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
 
 
 def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> tuple[frozenset[Key], frozenset[Key]]:
-    """The rows of starts that are corrected, and those that came with a batch: a copy leaves out what is missing.
+    """The rows that are corrected, and the rows of ``Checked.to_reanchor``.
 
-    The end of a batch needs no look of its own: it is corrected with the batch's start, if that is not numbered here.
-    Second, the rows of ``Checked.to_reanchor``.
+    A partition that came with a batch is corrected: a copy leaves out what is missing. The end of a batch is corrected
+    with the batch's start, if that is not numbered here.
     """
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
@@ -261,8 +261,8 @@ def _limits(config: Config, partitions: int) -> Limits:
     return Limits(config.search.max_disorder_ms, config.search.scan_records, tail)
 
 
-def _those_there(topic: str, places: Sequence[JobPartition]) -> str:
-    """What a --set may name instead: partitions of the topic that it names, else topics."""
+def _choices(topic: str, places: Sequence[JobPartition]) -> str:
+    """A hint: the partitions that a --set may name of its topic, else the topics."""
     numbers = [
         at.destination.partition for at in places if at.exists and topic in (at.source.topic, at.destination.topic)
     ]
@@ -277,7 +277,7 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
         if (topic, partition) not in known:
             raise WrongDecision(
                 f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
-                hint=_those_there(topic, places),
+                hint=_choices(topic, places),
             )
 
 

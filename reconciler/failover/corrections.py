@@ -22,7 +22,7 @@ Planned = tuple[PartitionPlan, Selected]
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """What the corrections of a job must leave behind at the destination.
+    """The rules by which a job's rows are corrected at the destination.
 
     ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
     earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
@@ -77,8 +77,10 @@ class Corrections:
         return [each for each in rows if self._is_numbered_elsewhere(*each)]
 
     def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a row that is right as it is has the anchor of another cluster, or of the topic before it was
-        recreated: range batches read from no such row."""
+        """True if a row with the right offset has an anchor of another cluster, or of a topic that was recreated since.
+
+        Batches read from no such row.
+        """
         anchor = selected.row.stored.anchor if selected.row is not None else None
         if not self.reanchors or anchor is None or anchor.cluster_id is None:
             return False
@@ -99,7 +101,7 @@ def replay_total(plan: Plan) -> str:
 
 
 def outcome(plan: Plan) -> str:
-    """What starting by the plan does, over all partitions: a clause without its full stop."""
+    """The cost of a start by the plan, over all partitions: a clause without its full stop."""
     skipped = skips_sum(row.skips for job in plan.jobs for row in job.partitions)
     more = f", and {skipped} skipped by hand" if skipped else ""
     begun = sum(positions.records_of_empty_batch(row) for job in plan.jobs for row in job.partitions)

@@ -81,7 +81,7 @@ class JobPartition:
     def origin(self) -> StoredOffset | None:
         """The stored offset of the source's partition of this number, also where a correction speaks already.
 
-        Where the destination's topic was recreated, that of the partition as it was before.
+        Where the destination's topic was recreated, the stored offset of the former partition.
         """
         if self.own and not self.settled:
             return self.selected.stored
@@ -91,9 +91,9 @@ class JobPartition:
 
     @property
     def is_unanchored(self) -> bool:
-        """True if no anchor tells where the stored offset lies here.
+        """True if no anchor locates the stored offset here.
 
-        One of another cluster's log's start tells nothing of an offset that the job has reached from there.
+        The bare anchor of another cluster's log start does not locate an offset that the job has reached since.
         """
         anchor = self.selected.stored.anchor if self.selected.stored else None
         return anchor is None or (anchor.is_bare and self.anchor_lag > 0 and not self.own)
@@ -177,7 +177,7 @@ def _is_numbered_here(found: JobRows, selected: Selected, cluster_id: str) -> bo
 
 
 def _left(found: JobRows, destination: TopicPartition, cluster: ClusterInfo) -> Left | None:
-    """None also for a topic that was made anew since: its numbers began again."""
+    """Where the job left the partition; None also if the topic was recreated since: its numbers began again."""
     left = found.job.left.get(destination)
     if left is None or left.anchor is None:
         return left
@@ -276,7 +276,7 @@ def question_of(
 def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
     """The finding, whose replay also counts what the job has processed here in an earlier stay, from its offset on.
 
-    These records were not on the other cluster when the job left: nothing that it has processed there tells of them.
+    These records were not on the other cluster when the job left, so its progress there does not count them.
     """
     finding = _with_this_stay(place, finding)
     resume = finding.resume_offset

@@ -53,12 +53,12 @@ def open_state_store(config: Config) -> StateStore:
 
 
 def job_state(config: Config, job: Job) -> JobState:
-    """What the state store has of a job. Raises NotCreated where the store is not there."""
+    """A job's entries in the state store. Raises NotCreated if the store does not exist."""
     return _states(config, [job])[job.name]
 
 
 def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
-    """What the state store, which is opened once, has of each job. Raises as ``job_state``."""
+    """The entries of each job, in the state store that is opened once. Raises as ``job_state``."""
     from reconciler.state.jobs import JobState
 
     store = open_state_store(config)
@@ -67,14 +67,14 @@ def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
 
 
 def states_if_any(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
-    """What is recorded of each job, to read: nothing if the configuration names no state store."""
+    """The entries of each job, to read. There are none if the configuration names no state store."""
     if config.state is None:
         return {job.name: nothing_recorded(job.name) for job in jobs}
     return _states(config, jobs)
 
 
 def state_of(config: Config) -> Callable[[str], JobState]:
-    """What is recorded of a job, by its name; the state store is opened at the first call, once."""
+    """A function from a job's name to its entries; its first call opens the state store."""
     states: dict[str, JobState] = {}
 
     def of(name: str) -> JobState:
@@ -126,7 +126,7 @@ def for_plan(config: Config, plan: Plan) -> Config:
 def streams_of(
     config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
 ) -> dict[str, tuple[Stream, ...]]:
-    """What the jobs with patterns read now, by name."""
+    """The streams that the jobs with patterns read now, by the jobs' names."""
     names = [job.name for job in jobs if job.patterns]
     now = with_topics(config, jobs, locations, lenient=True)
     return {job.name: job.streams for job in now.jobs if job.name in names}

@@ -154,7 +154,7 @@ def _unproven(found: Unprepared) -> list[str]:
 
 
 def _ways_back(checked: Checked) -> list[str]:
-    """What the jobs that have been at the destination before would read again there, and why not less."""
+    """The findings that are not exact of jobs that have lived at the destination before, as sentences."""
     back = {each.job.name for each in checked.jobs if each.job.left}
     found = []
     for job in (each for each in checked.plan.jobs if each.name in back):

@@ -35,7 +35,7 @@ Numbers = Mapping[TopicPartition, Recorded | Undecided]
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """What a job has stored. ``rows``: by the keys where it lives; ``there``: at the destination, where it moves to.
+    """A job's stored rows. ``rows``: by the keys where it lives; ``there``: at the destination, where it moves to.
 
     The two are the same but for a group whose job leaves. ``absent``: why there may be no row of a topic, in words.
     ``is_mirrored``: the rows at the destination are a mirror's where nothing else is known.
@@ -183,7 +183,7 @@ def _location(config: Config, job: Job, state: JobState) -> Location:
 def _committed_by_mirror(
     config: Config, job: Job, gathered: recorded.Gathered, outside: Outside
 ) -> Collection[tuple[TopicPartition, int]]:
-    """The numbers of a group that a mirror may have committed where the job lives: of those that are not recorded."""
+    """The group's numbers that are not recorded, and that a mirror may have committed where the job lives."""
     if not (traits(job.store).holds_commits and job.moved):
         return ()
     asked = recorded.unknown_numbers(gathered)
@@ -207,7 +207,7 @@ class Selected:
     malformed: Malformed | None = None
     """The row that may be the one that speaks, and cannot be read: then no other speaks."""
     recorded: Stored[Anchor] | None = None
-    """What is recorded of the number; None where nothing is."""
+    """The recorded number; None if nothing is recorded."""
     is_mirrors: bool = False
     """The row is a group's that a mirror keeps: the job's own number is not known."""
 
@@ -255,7 +255,7 @@ def of_record(
     moved: bool,
     is_copied: bool,
 ) -> Selected:
-    """What is recorded of a partition, as the row that speaks. ``row``: what its place holds under ``key``.
+    """A partition's recorded number, as the row that counts. ``row``: the one in its place under ``key``.
 
     ``moved``: the job lives on the destination, whose id is ``cluster_id``. ``is_copied``: the place is a checkpoint,
     whose copy is made for the number that it holds.

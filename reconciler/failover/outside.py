@@ -100,8 +100,10 @@ class Outside:
     """Opens the log of the cluster that the jobs leave, which may be lost; the caller closes it."""
     state_of: Callable[[str], JobState] = nothing_recorded
     commits_left: Callable[[str, Collection[str]], Sequence[Row]] = not_asked
-    """What a group has committed of these topics on the cluster that its job leaves; raises Unreachable if that is not
-    known."""
+    """The commits of a group, by its name and topics, on the cluster that its job leaves.
+
+    Raises Unreachable if they are not known.
+    """
 
     def near_topics(self) -> NearTopics:
         """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""
@@ -170,7 +172,7 @@ def groups_of(config: Config) -> CommitsLeft:
 
 
 class CommitsLeft:
-    """What groups have committed on a cluster that may be lost: after one failure it is not asked again."""
+    """The commits of groups on a cluster that may be lost: after one failure it is not asked again."""
 
     def __init__(self, open_groups: Callable[[], OffsetStore]) -> None:
         self._open_groups = open_groups

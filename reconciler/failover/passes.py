@@ -4,7 +4,7 @@ First every partition is searched by its own anchor. Then come topics whose part
 anchor in the partitions of other numbers, and all their partitions by time. Last are the offsets that the operator set.
 Every pass goes through ``Passes.ask``, so it runs on the caller's engine and its probes are counted.
 
-MirrorMaker 2 keeps partitions. Another mirror, or a topic that was made anew with another count, may not. Then any
+MirrorMaker 2 keeps partitions. Another mirror, or a topic that was recreated with another count, may not. Then any
 record of the source can be in any partition, and only times bound what is unprocessed. The signs:
 
 - *Fewer.* There is a stored offset for a partition that the destination lacks.
@@ -85,7 +85,7 @@ class Passes:
         return found
 
     def _by_anchor(self, keys: Sequence[Key]) -> dict[Key, Found]:
-        """What the searches find. Jobs that stopped at the same record ask the same question: it is searched once."""
+        """The findings by anchor. Jobs that stopped at the same record ask the same question: it is searched once."""
         first: dict[tuple[TopicPartition, Question], Key] = {}
         same = {key: first.setdefault((key[1], self.questions[key]), key) for key in keys}
         found = self.ask({key: Inquiry(key[1], partial(reconcile, self.questions[key])) for key in first.values()})
@@ -179,8 +179,8 @@ class Passes:
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor's record is in a partition of another number: records were spread, then.
 
-        A place where the record may have been before it was removed is no sign of it. Nor is the mirror's pair for an
-        offset without an anchor, or an increasing id alone: every partition has such numbers.
+        A place where the record may have been before it was removed is no sign of it. The mirror's pair for an offset
+        without an anchor and an increasing id alone are no sign either: every partition has such numbers.
         """
         questions = {at.key: self.questions[at.key] for at in _astray(places, found)}
         astray = {key: asked for key, each in questions.items() if (asked := _by_content(each)) is not None}
@@ -201,7 +201,7 @@ class Passes:
             keys = [at.key for at in places if at.exists and not at.settled]
             why = None
             if any(at.anchor_lag < 0 for at in places):
-                why = "lies before its own anchor"
+                why = "is before its own anchor"
             elif places[0].among_faults:
                 why = "cannot be read"
             elif span is None:

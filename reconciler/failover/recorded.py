@@ -9,8 +9,8 @@ Theory of operation. The place is read first and then the journal, so that the j
 - R2  Where another cluster's number can be under the key, and the row does not name its stay, such an anchor counts
       only if it is in the numbering of this stay's records, and not in that of the cluster that was left. Such a one
       also outranks what the plan replaced there, if it was written with the number.
-- R3  In a stay that no plan began, a number of which nothing is recorded counts as it is, not checked: a job that runs
-      already is not stopped (A20). In a later stay it counts only if nobody but this stay's job can have written it.
+- R3  In a stay that no plan began, a number of which nothing is recorded counts, not checked: a job that runs already
+      is not stopped (A20). In a later stay it counts only if no one but this stay's job can have written it.
 - R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
 - R5  From ``writing`` until ``lives``, the numbers are the plan's, and the place is not read.
 - R6  Where two streams have one name on different clusters, and the plan had no number of the one, the number that it
@@ -83,7 +83,7 @@ class Basis(Enum):
     PLAN = "the plan that is being written"
     ROW = "the row's own anchor"
     UNSEEN = "the journal's newest entry, as the place does not answer"
-    """What the job has processed since is not counted."""
+    """The job's work since that entry is not counted."""
     NOT_CHECKED = "not checked"
 
 
@@ -109,7 +109,7 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What ``judge`` needs. ``rows`` None: the journal counts. ``unseen``: why the place was not read (R4)."""
+    """The input of ``judge``. ``rows`` None: the journal counts. ``unseen``: why the place was not read (R4)."""
 
     here: Location
     place: JobPlace
@@ -220,7 +220,7 @@ def malformed(row: Row | None) -> Malformed | None:
 
 
 def _with_entry(known: Sequence[Known[Anchor]], own: Known[Anchor]) -> list[Known[Anchor]]:
-    """The entries with one whose age is not known: in front of those that are beyond it, behind all others."""
+    """The entries, with one whose age is not known right behind the last entry that is not beyond it."""
     at = max((place for place, each in enumerate(known, 1) if each.number <= own.number), default=0)
     return [*known[:at], own, *known[at:]]
 
@@ -279,7 +279,7 @@ class _Partition:
         return [self.planned.first(), *self.known]
 
     def _is_shared(self) -> bool:
-        """Also where the numbers were found anew on this cluster: the ones before were under the same key."""
+        """Also if the plan began a new stay on this cluster: the former numbers were under the same key."""
         plan, traits = self.found.plan, self.found.place.traits
         if traits.holds_commits or traits.corrected_in_copy:
             return False
@@ -339,7 +339,7 @@ class _Partition:
 
     @property
     def _came_from_elsewhere(self) -> bool:
-        """The stay did not begin with numbers found anew on the same cluster."""
+        """Whether the plan moved the job here from another cluster."""
         plan = self.found.plan
         return plan is not None and plan.leaves != plan.to
 

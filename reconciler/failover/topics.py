@@ -82,7 +82,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What there is to match. All raise as clusters and stores do.
+    """The names that patterns are matched with. All raise as clusters and stores do.
 
     ``topics_of`` lists the topics of a cluster, by its name. ``held`` are the topics of the numbers in a job's place,
     by their names on the cluster where it lives; ``recorded`` are the streams in its journal.

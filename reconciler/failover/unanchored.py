@@ -1,8 +1,9 @@
-"""Stored offsets without an anchor: those that the mirror's own pairs of offsets can locate, and these pairs.
+"""Stored offsets without an anchor, and the mirror's own pairs of offsets that can locate them.
 
 Such a number is in the numbering of the cluster where its job lives. Where a group's own number is not known, the
 number that MirrorMaker keeps of it at the destination serves, if a checkpoint names it: that is for the source's number
-of the newest such checkpoint. If only an older one names it, it is that one's, unless a person chose the number.
+of the newest such checkpoint. If only an older checkpoint names it, it is for the number in that checkpoint, unless the
+operator chose it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Records of the cluster that a job comes back to which the other cluster never got.
 
 A cluster that fails has records that were not mirrored yet. When it is there again, the mirror turns round and appends
-behind them what the other cluster got meanwhile; so they lie before the offset that the job's last record there proves.
+behind them what the other cluster got meanwhile; so they are before the offset that the job's last record there proves.
 That is so where the mirrors of both directions write to the same topics (``Naming.is_mirrored_back``).
 
 - T1  The job has processed the records before the offset where it left (``state.plans``, P3).
 - T2  Behind it, a record that the other cluster has was processed there, or before. The job resumes at the first one
-      that the other cluster does not have, and what lies behind that one counts as replay.
+      that the other cluster does not have, and the records behind it count as replay.
 - T3  Without an answer of the other cluster, that is the offset where the job left.
 
-The records are compared one by one, up to ``MOST`` a partition: those that had been delivered, and were not read when
-the job left, lie in front of those that were not. A job that was further behind is not looked at beyond that.
+The records are compared one by one, up to ``MOST`` a partition. Delivered records that the job had not read when it
+left come first, undelivered ones behind them. A job that was further behind is not compared beyond ``MOST``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Names = tuple[Identity, str, str | None]
 
 
 class Mark(NamedTuple):
-    """What is kept of a record to recognize it."""
+    """A record's anchor and content, to recognize it."""
 
     anchor: Anchor
     append_time: bool
@@ -140,7 +140,7 @@ def held_back(
 
 
 def _comes_back(config: Config, at: JobPartition, found: Mapping[Key, Found]) -> bool:
-    """A partition whose resume point lies behind the place where the job left it."""
+    """True if the partition's resume point is behind the offset where the job left it."""
     if at.job.moved or at.unread_from is None or at.key not in found:
         return False
     naming, clusters = config.topics.naming, (config.here, config.there)

@@ -51,7 +51,7 @@ class Unlisted:
 
     @property
     def way_out(self) -> str:
-        """What a person can do, as a sentence."""
+        """The operator's next step, as a sentence."""
         these = "it" if len(self.topics) == 1 else "them"
         names = ", ".join(f'"{topic}"' for topic in sorted(self.topics))
         return (

@@ -23,7 +23,7 @@ from reconciler.state.stored import Stored
 Locations = Mapping[str, Location | None]
 """The newest location of each job, by its name."""
 Plans = Mapping[str, Mapping[int, Numbers]]
-"""The plans by which jobs were moved, by the job's name: of those that were."""
+"""The plans by which jobs were moved, by the job's name. A job that never moved has no entry."""
 NO_PLANS: Plans = {}
 
 
@@ -54,7 +54,7 @@ def direction_of(config: Config, job: Job, location: Location | None, to: str | 
 def numbers_on(job: Job, location: Location) -> str:
     """The cluster in whose numbering the job's numbers are: from ``writing`` on, the one that it moves to.
 
-    A checkpoint that is copied stays as it was.
+    A checkpoint is copied, so its own numbers do not change.
     """
     is_written = location.phase is Phase.WRITING and not traits(job.store).corrected_in_copy
     return location.to if is_written and location.to is not None else location.cluster
@@ -137,7 +137,7 @@ def _with_places(config: Config, moved: Mapping[str, bool], locations: Locations
 
 
 def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[int, Numbers], *, moved: bool) -> Job:
-    """The job as it is now: a query goes on in the copy that its location names."""
+    """The job at its present place: a query goes on in the copy that its location names."""
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
     found = replace(job, moved=moved, store=store, in_copy=copy is not None)
@@ -157,7 +157,7 @@ def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, 
 
 
 def _is_as_before(before: Left | None, left: Stored[Anchor]) -> bool:
-    """Whether an earlier stay on that cluster had the same numbers: the topic was not made anew since."""
+    """Whether an earlier stay on that cluster had the same numbers: the topic was not recreated since."""
     if before is None:
         return False
     anchor, record = before.anchor, left.record

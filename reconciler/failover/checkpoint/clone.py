@@ -65,7 +65,7 @@ class Clone:
 
     ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records; ``repeats_in_part``: it gets those
     of the partitions whose end is known at the destination. Up to ``repeated_at_most`` records that it may have put out
-    come again in the batches after it: those behind an end that is not known, and those that a mirror has sent again.
+    come again in the batches after it: records behind an end that is not known, and records that a mirror sent twice.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
     ``behind``: the query may have put out more than its log said, which comes again, too.
     ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
@@ -97,7 +97,7 @@ class Clone:
 
     @property
     def warnings(self) -> list[str]:
-        """What the plan does not say of the start on the copy, as sentences without their full stops."""
+        """Facts about the start on the copy that are not in the plan, as sentences without their full stops."""
         later = f"; its records of batch {self.batch} come in the next one"
         found = [
             f"source {name} stays as it is: the plan's job has none of its topics{later if name in self.later else ''}"
@@ -236,7 +236,7 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete."""
+    """The content of the checkpoint at ``path``, which must not change until its copy is complete."""
 
     path: str
     tree: Tree
@@ -301,7 +301,7 @@ class _Original:
         return dict.fromkeys(made.added, after.get(name) or self.tree.read(name))
 
     def refuse_changed(self, edits: Iterable[Edit]) -> None:
-        """Raise Changed if a file is no longer as it was read."""
+        """Raise Changed if a file has changed since it was read."""
         before, now = self.listed.files, self.tree.listing().files
         for name in filter(is_own, sorted({*before, *now})):
             if before.get(name) != now.get(name):

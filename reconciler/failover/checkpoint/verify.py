@@ -1,4 +1,4 @@
-"""What is checked before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
+"""Checks before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
 
 With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the checkpoint and the job's journal again,
 and compares the record before every offset with the anchor. Without it only the plan can be compared, which has no ids:
@@ -8,7 +8,7 @@ A sink takes a batch's number once. A batch with a part of its records would pas
 drop the original's, with what the copy left for later. So a batch that was begun is repeated whole, or without any
 record. An empty one shows (``sinks.guard``).
 
-The copy's manifest gets anchors for its offsets, so that later checks can tell whose numbers they are.
+The copy's manifest gets anchors for its offsets, so that later checks know which cluster numbered them.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def first_anchors(
 
 
 def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
-    """The offset right behind the record of each row that has other records between that one and its resume offset.
+    """For each row with other records between its record and its resume offset: the offset right behind its record.
 
     These are matches: the query has gone on since its anchor was kept. Transaction markers alone do not count as lag.
     """

@@ -84,7 +84,7 @@ class FileSink:
 def _rows(folder: Folder, batches: dict[int, str], last: int) -> int | None:
     """The least number of records in the last batch, 0 for none at all; None if that is not known.
 
-    A compacted batch lists all files of the log: its own are those that the log did not list before.
+    A compacted batch lists all files of the log: its own are the files that the log did not list before.
     """
     files = _files(folder, batches[last])
     if batches[last].endswith(".compact"):
@@ -108,7 +108,7 @@ def _files(folder: Folder, name: str) -> set[tuple[str, int]]:
 
 
 def _format(uri: str) -> str:
-    """What Spark's reader of a file calls its format: ``part-0.c000.snappy.parquet`` is ``parquet``."""
+    """The name of a file's format for Spark's reader: ``part-0.c000.snappy.parquet`` is ``parquet``."""
     parts = [part for part in uri.rpartition("/")[2].split(".")[1:] if part not in _COMPRESSED]
     return {"txt": "text"}.get(parts[-1], parts[-1]) if parts else ""
 

@@ -1,4 +1,4 @@
-"""Whether a query may start, by the numbers of its batches and of those that a sink has. Pure: nothing is opened here.
+"""Whether a query may start, by the numbers of its batches and of the sink's. Pure: nothing is opened here.
 
 Theory of operation. A sink takes batch N of a name once; whatever comes under that number later is dropped. The query's
 checkpoint says which batch it began last (B) and whether that is committed; the sink says which it took last (L).
@@ -17,8 +17,9 @@ checkpoint says which batch it began last (B) and whether that is committed; the
 - G7  L = B, not committed, and the query's batch has no records, while the sink's has: the original has put out what
       this copy left for its later batches. They would be there twice: stop.
 - G8  L below the last committed batch, in a sink that takes every batch: it has lost some, or it is another one. Stop.
-- G9  The start lies before the last record that was processed: the records between are in the sink. Stop, unless a
-      person has accepted that. So it is for a query without a batch there, if another has one: they may be its records.
+- G9  The start is before the last record that was processed: the records between are in the sink. Stop, unless the
+      operator has accepted that. The same holds for a query without a batch there, if another query has one: the
+      records may be that query's.
 - G10 The sink was set back to before L, as by Delta's RESTORE, which keeps L itself: it lacks batches that it would
       drop. Stop. Where the sink's own log does not reach back to L, say so.
 - G11 The checkpoint has begun batches, and has lost its query's id: a start gets a new one, under which the sink would
@@ -127,7 +128,7 @@ def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = Fals
 def begun_anew(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
     """The row of a query that begins with a new checkpoint; ``placed``: at offsets that were stored.
 
-    The name of its batches is new, so that the sink takes all of them. What it has is there twice if they hold it.
+    The name of its batches is new, so the sink takes all of them. Records that it has already are then there twice.
     """
     row = judge(sink, NEW, ask(sink, NEW))
     doubles = again.before if placed else sink.app_id is None

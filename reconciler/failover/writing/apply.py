@@ -53,7 +53,7 @@ class Refusal(StrEnum):
 
     @property
     def hint(self) -> str:
-        """What to do for such a job, in sentences."""
+        """The operator's next step, in sentences."""
         return HINTS[self]
 
 
@@ -80,7 +80,7 @@ class Intended:
 
     @property
     def prior(self) -> StoredOffset | None:
-        """What is at the place; None for no row."""
+        """The offset under the key; None if there is no row."""
         return None if self.now is None else self.now.stored
 
     @property
@@ -141,7 +141,7 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
 
 
 def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outside: Outside) -> None:
-    """Raise Changed if the plan would not be applied any more as it was shown: a person may answer hours later."""
+    """Raise Changed if the plan's changes differ from the ones that were shown: the answer may come hours later."""
     now = prepare(plan, config, outside)
     for shown, again in zip(changes, now, strict=True):
         if _to_write(shown) != _to_write(again):
@@ -152,7 +152,7 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
 
 
 def replaced_by(change: JobChanges, cluster_id: str) -> dict[TopicPartition, Replaced]:
-    """What the plan's rows of a job replace, for the plan that the state store keeps."""
+    """The numbers that the plan replaces, for the plan in the state store."""
     found = {row.key: Replaced.nothing(selected, cluster_id) for row, selected in change.left}
     for item in change.intended:
         under = None if item.prior is None or item.prior.is_sentinel else item.prior.offset

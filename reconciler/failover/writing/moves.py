@@ -3,8 +3,8 @@
 A run that is killed in between leaves ``writing``: the next one writes the same numbers, then ``lives``.
 
 In an offset store, numbers are replaced by compare-and-set, and read back. A key that holds its new number is done,
-whoever wrote it; a key that holds what the plan replaces is written. So of two hooks at once, each finds the other's
-numbers as its own.
+also if another process wrote it; a key that holds what the plan replaces is written. So of two hooks at once, each
+finds the other's numbers as its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reconciler.state.stored import Found, PlanRow, Stored
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What one partition's place held under the key that is written, and the number that counted."""
+    """The number under the key that is written, and the number that counted, of one partition."""
 
     under_key: int | None
     left: Stored[Anchor] | None
@@ -48,7 +48,7 @@ class Replaced:
 
     @classmethod
     def nothing(cls, selected: Selected, cluster_id: str) -> Replaced:
-        """Of a number that is right as it is, or was written before. ``cluster_id``: the destination's."""
+        """For a number that is right already, or was written before. ``cluster_id``: the destination's."""
         there, was = selected.replaced, selected.stored
         held = None if there is None or there.malformed is not None else there.stored
         number = None if held is None or held.is_sentinel else held.offset
@@ -116,7 +116,7 @@ def begin(
             f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
             hint=f"See: {_history_of(state)}",
         )
-    if here.phase is Phase.WRITING and not traits(job.store).corrected_in_copy:  # a copy is made anew, by any plan
+    if here.phase is Phase.WRITING and not traits(job.store).corrected_in_copy:  # a copy is made again, by any plan
         raise Changed(
             f'The offsets of job "{job.name}" are being written by another run.',
             hint="Run this again: it finishes that.",
@@ -129,7 +129,7 @@ def begin(
 def finish(state: JobState, here: Location, job: Job, outside: Outside, stamp: Stamp) -> Location:
     """Write what a run that was killed has begun to write, by its plan. ``outside``: of the cluster that it moves to.
 
-    A checkpoint has nothing to write where a plan gives back; else its copy is made anew, not here. Raises as
+    A checkpoint has nothing to write where a plan gives back; else its copy is made again, not here. Raises as
     ``moving.finish`` and the store do.
     """
     with place_of(job, outside, stamp) as place:
@@ -153,7 +153,7 @@ def roll_back(state: JobState, here: Location, job: Job, naming: Naming, outside
 
 @contextmanager
 def place_of(job: Job, outside: Outside, stamp: Stamp) -> Iterator[Place]:
-    """The job's place, which is open within the block. A checkpoint is not written there, and stays as it is."""
+    """The job's place, which is open within the block. A checkpoint is not written there, and does not change."""
     way = traits(job.store)
     if way.corrected_in_copy:
         yield Copied(lambda: None)
@@ -251,7 +251,7 @@ class StorePlace:
     now_ms: Callable[[], int]
 
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
-        """What the keys hold. Raises what the store raises, and Refused for a row that cannot be read."""
+        """The numbers under the keys. Raises as the store does, and Refused for a row that cannot be read."""
         found = {}
         for key, row in self._rows(keys).items():
             if (number := number_in(row)) is not None:

@@ -195,7 +195,7 @@ def records_before(
 ) -> dict[PartitionPlan, Record]:
     """The record right before each resume offset, of the rows that name one.
 
-    Raises Changed if it is gone, and is not of one of the ``compacted`` topics.
+    Raises Changed if the record no longer exists, and its topic is not one of ``compacted``.
     """
     named = [(row, row.record_offset) for row in rows if row.record_offset is not None]
     chunks = reader.read([ReadRequest(row.key, offset, 1) for row, offset in named]) if named else ()
@@ -236,7 +236,7 @@ def anchors_for(
 
 
 def check_in_place(job: Job, left: Sequence[Planned], cluster: ClusterInfo, reader: LogReader) -> None:
-    """Raise Changed for an offset that is left as it is, and is no longer right at the destination."""
+    """Raise Changed for an offset that is not written, and is no longer right at the destination."""
     if not left:
         return
     starts = check_offsets([row for row, _ in left], reader)

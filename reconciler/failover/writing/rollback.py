@@ -40,7 +40,7 @@ class Return:
 
 
 def returns(plan: Numbers, naming: Naming) -> list[Return]:
-    """What giving back the plan's numbers does, by partition."""
+    """The effect of giving back the plan's numbers, by partition."""
     keys, found = keys_left(plan, naming), []
     for at, each in plan.rows.items():
         row, left = each.row, each.row.left
@@ -90,7 +90,7 @@ def refuse_gone_on(
 
 
 def _work_in_journal(state: JobState, here: Location, plan: Numbers) -> Iterator[str]:
-    """What the journal of the stay has beyond the numbers with which it began, as clauses."""
+    """The entries of the stay's journal beyond the numbers with which it began, as clauses."""
     for entry in state.newest(here.stay):
         for at, end in entry.begun.items():
             yield f"a batch has begun that ends at {end.number:,} of partition {at.partition} of {at.topic}"
@@ -101,7 +101,7 @@ def _work_in_journal(state: JobState, here: Location, plan: Numbers) -> Iterator
 
 
 def _work_in_place(plan: Numbers, job: Job, outside: Outside) -> str | None:
-    """What the job's place shows beyond the plan's numbers, as a clause; None for nothing."""
+    """The first number in the job's place that is not the plan's, as a clause. None if there is none."""
     planned, by_job = {each.key: each.row for each in plan.rows.values()}, traits(job.store).corrected_by_job
     with closing(outside.open_store(job.store)) as store:
         rows = store.read(job.group, sorted({key.topic for key in planned}))

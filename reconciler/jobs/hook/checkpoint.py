@@ -63,7 +63,7 @@ def of(job: Job, now: Job) -> Original | None:
 
 
 def work_of(copy: str) -> str | None:
-    """What the query has done on a copy since it was made, as the end of a sentence; None for nothing."""
+    """The query's work on a copy since it was made, as the end of a sentence. None if there is none."""
     return _run_since(copy, copy)
 
 

@@ -145,7 +145,7 @@ class Start:
     def is_begun(self) -> bool:
         """True if a run that was killed has begun to write the job's numbers, and this one finishes that.
 
-        A checkpoint's copy is made anew; where a query goes back, it needs none.
+        A checkpoint's copy is made again; a query that goes back needs none.
         """
         location = self.place.location
         if location is None or location.phase is not Phase.WRITING or location.plan is None:

@@ -43,8 +43,7 @@ log = logging.getLogger("reconciler.jobs.hook")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a start. ``config_file`` is the configuration's path; ``why`` is the reason in
-    its location.
+    """The options of a start. ``config_file`` is the configuration's path; ``why`` is the reason in its location.
 
     ``wait_s``: wait at most this long for a mirror that is behind. ``cluster``: the only one on which the job may
     start. ``plans``: the folder for plans.
@@ -138,7 +137,7 @@ def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, st
             f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
             hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
         )
-    _refuse_running(start)  # before its group's offsets are read: whoever leaves may commit until then
+    _refuse_running(start)  # before its group's offsets are read: a member that leaves may commit until then
     outside = replace(outside, open_store=_opener(start, outside))
     held = held_by(start.config, start.job, outside.open_store)
     if place.location is None:
@@ -253,7 +252,7 @@ class _Wait:
         return checked
 
     def _check(self) -> Checked:
-        """Check again, without patience for what is away: the wait itself tries again."""
+        """Check again, without waiting for an unreachable cluster or store: the wait itself tries again."""
         config = replace(self.config, search=replace(self.config.search, deadline_s=0.0))
         return check(config, (self.job,), self.outside, self.by_hand)
 

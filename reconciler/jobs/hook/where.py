@@ -165,7 +165,7 @@ LONGEST_SESSION_S = 50.0
 MEMBERS_POLL_S = 2.0
 
 StoreOn = Callable[[Cluster, str], OffsetStore]
-"""Opens the store of an address, as it is on a cluster; the caller closes it."""
+"""Opens the store at an address, on a cluster; the caller closes it."""
 
 log = logging.getLogger("reconciler.jobs.hook")
 
@@ -181,8 +181,8 @@ def refuse_running(
 ) -> None:
     """Wait until the job's group has no members on the side where the job starts. Raise Changed if some stay.
 
-    Raises Unreachable if the destination does not answer within ``search.deadline``. The job itself needs the source,
-    so that one is not insisted on.
+    Raises Unreachable if the destination does not answer within ``search.deadline``. The source is asked once:
+    the job itself needs it.
     """
     cluster = config.source if side is Side.SOURCE else config.destination
     if cluster is None or not traits(job.store).holds_commits:

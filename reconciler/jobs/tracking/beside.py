@@ -5,9 +5,9 @@ Theory of operation. The rules of ``recorder`` hold, and these beside them:
 - B1  It belongs to no run. Where a driver has recorded, an entry carries the run of the entry before it, so it ends no
       driver (R3): the driver finds its own run, and goes on behind it (R4). It has the number after the newest entry
       that was read. So beside the first entry of another driver it is refused, and no run comes back that has ended.
-- B2  While a driver records, nothing is appended. What the journal lacks is taken over when a driver has appended
-      nothing for ``WAITS_S`` since that was seen, until it appends again. The wait only saves work: by B1, an entry
-      beside a driver that is alive after all does no harm.
+- B2  While a driver records, nothing is appended. The numbers that the journal lacks are taken over once a driver has
+      appended nothing for ``WAITS_S`` since they were seen, until it appends again. The wait only saves work: by B1, an
+      entry beside a driver that is alive after all does no harm.
 - B3  Each entry after one of another recorder is full, and each that carries a driver's run. So every ``FULL_EVERY``
       entries in a row have a full one (J1), in whatever order the recorders append.
 - B4  What others have appended is newer than what was noted here from an earlier reading of the place: that is dropped.

@@ -3,9 +3,9 @@
 Theory of operation. A round reads the place, after the location that it is read for. So the place is not older than the
 location: at worst, its numbers are of a later stay, and the journal of the one that is over is closed.
 
-A job without a location is read as living at its home, in stay 1: every first location is that one (``not_moved``). So
-its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home, or
-that cluster, was another one when they were made.
+A job without a location is read as living at its home, in stay 1: that is every job's first location (``not_moved``).
+So its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home,
+or that cluster, was another one when they were made.
 
 A number is noted only if what is recorded says that it is the job's (``failover.recorded``). So an entry adds the
 record before a number, and never changes what the number means: of a number that a mirror has committed, that a table
@@ -54,7 +54,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What is recorded of a job, and where it lives by that."""
+    """A job's entries in the state store, and where it lives by them."""
 
     state: JobState
     here: Location
@@ -62,7 +62,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a job's journal has of its stored numbers after a round, by partition.
+    """A job's stored numbers beside its journal after a round, by partition.
 
     ``lagging`` have an entry for an older number, ``without`` have none, each with the reason if it is known.
     ``age_ms``: the age of the oldest lagging entry, by its record's timestamp. ``saved``: the partitions in this
@@ -91,7 +91,7 @@ class JobReport:
 
 
 def not_moved(home: str) -> Location:
-    """Where a job lives of which nothing is recorded yet; it stands in no log."""
+    """Where a job lives of which nothing is recorded yet. This location is in no log."""
     return first(home, Stamp("", 0))
 
 
@@ -220,7 +220,7 @@ class StayJournal:
         if here == not_moved(here.cluster) and any(each.cluster_id not in (None, cluster_id) for each in records):
             raise NeedsPerson(
                 f'The journal of job "{self._job.name}" is of another cluster than {here.cluster}, its home, is now.',
-                hint="Correct its home. If it is right, let its offsets be found anew: "
+                hint="Correct its home. If it is right, let its offsets be found again: "
                 + command("reconciler", "move", "--job", self._job.name, "--to", here.cluster),
             )
 

@@ -5,10 +5,10 @@ end. It finds the record before each number that the journal does not have yet, 
 entry.
 
 - R1  A number that is known with its record is never looked up again: not in the next look, not by the next driver. A
-      plan may know no more of the record before its number than where it is: that one is looked up once.
+      plan may know only the offset of the record before its number: then the record is looked up once.
 - R2  The cluster and the topics have the same ids before and after the reads, and as the last known record says. The
-      numbers of a topic that was made anew may be the former topic's, until a new stay begins: the last known record
-      stands for them, with the numbers in between as ``older``. So it does where retention has removed the record.
+      numbers of a topic that was recreated may be the former topic's, until a new stay begins: the last known record
+      stands for them, with the numbers in between as ``older``. The same holds where retention has removed the record.
 - R3  The first entry of a run is full, and ends the run before it: a driver that was not stopped finds it at its next
       append, and stops its query. A run that cannot read the cluster appends nothing, so it stops no other.
 - R4  An append that is refused is judged by the newest entry. It is this run's where an earlier reply was lost. Before
@@ -95,15 +95,15 @@ class StayRecorder:
         self._known: dict[StreamPartition, dict[int, Known[Anchor]]] = {}
         self._furthest: dict[StreamPartition, int] = {}
         self._planned: Mapping[StreamPartition, Known[Anchor]] = {}
-        """What the plan that began the stay says."""
+        """The first numbers of the stay, by the plan that began it."""
         self._looked: dict[Place, str] = {}
         """Numbers that were looked up, and why no record before them was found. They are not looked up again."""
 
     def look(self, found: Positions, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> bool:
         """Note where the job is. True if it has a number that was not known.
 
-        ``given``: what need not be looked up, as it is kept beside the number. Raises Moved if the journal is closed,
-        ConfigError for too many partitions.
+        ``given``: anchors that are kept beside their numbers, and need no look-up. Raises Moved if the journal is
+        closed, ConfigError for too many partitions.
         """
         places = {at: each for at, each in found.items() if at.topic in self._streams}
         refuse_many(len(places), self.most_partitions)
@@ -198,7 +198,7 @@ class StayRecorder:
         for place in sorted(asked):
             answer = found.get(place, LookbackResult(None, "the cluster has no such partition"))
             if not (_is_as(before, after, place.at.topic) and self._is_numbered_by(after, place)):
-                answer = LookbackResult(None, answer.why or "the topic was made anew")
+                answer = LookbackResult(None, answer.why or "the topic was recreated")
             known = self._named(place, answer.kept)
             self._looked[place] = answer.why if answer.kept is None else ""
             if known is not None:

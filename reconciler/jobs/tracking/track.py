@@ -43,7 +43,7 @@ class Round:
 
 
 class Tracker:
-    """Tracks ``jobs``, which live on one cluster; ``left_out`` are those that cannot be tracked now, and why.
+    """Tracks ``jobs``, which live on one cluster; ``left_out``: the jobs that cannot be tracked now, and why.
 
     A job whose store cannot be opened is in every round's troubles. Raises ConfigError if no job's store can be opened.
     """
@@ -67,7 +67,7 @@ class Tracker:
         return StayJournal(self._config, job, side.located[job.name], side.reader, waits_s=side.waits_s)
 
     def round(self) -> Round:
-        """Look at every job once. Waits up to the deadline for a cluster or store that is away, then leaves it out."""
+        """Look at every job once. Waits up to the deadline for an unreachable cluster or store, then leaves it out."""
         self._asked.gives_up_at = self._side.monotonic() + self._deadline_s
         troubles = {f'job "{job.name}"': error for job, error in self._unusable}
         reports = [JobReport(job.name, without_secrets(job.store), known=False) for job, _ in self._unusable]
@@ -139,7 +139,7 @@ class Tracker:
         return found
 
     def _note(self, error: ReconcilerError, place: str, job: Job, troubles: dict[str, ReconcilerError]) -> None:
-        """Enter a job's error. Later jobs skip the cluster or the state store only if that itself is away.
+        """Enter a job's error. Later jobs skip the cluster or the state store only if that itself is unreachable.
 
         A refusal, a missing topic, a partition without leader or a damaged manifest is the trouble of one job.
         """

@@ -372,7 +372,7 @@ class MirrorWatch:
         return {topic: grade for topic, grade in found.items() if grade.skips or topic not in unproven}
 
     def _try(self, what: str, read: Callable[[], T], meanwhile: str = STAY) -> T | None:
-        """What ``read`` gives, None where it fails. The first failure in a row is logged, with what it means."""
+        """The result of ``read``; None if it fails. The first failure in a row is logged, with its consequence."""
         try:
             found = read()
         except ReconcilerError as error:

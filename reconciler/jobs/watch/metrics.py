@@ -347,7 +347,7 @@ class MetricsListener:
 
 
 class _Visit(WSGIRequestHandler):
-    """One connection. What is wrong with it is the client's matter, and not a line of the log."""
+    """One connection. Its faults are the client's, and not logged."""
 
     timeout = SILENT_S
 

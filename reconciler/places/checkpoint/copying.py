@@ -101,7 +101,7 @@ def copy_tree(
     still: Callable[[], None],
     on_copied: OnCopied | None = None,
 ) -> Copied:
-    """Copy all listed files but ``leave_out``, and those of ``instead`` as they are there.
+    """Copy all listed files but ``leave_out``, and write the files of ``instead``.
 
     ``still`` is called when everything is copied and nothing is visible yet; it raises if the copy must not appear.
     Raises Changed if a listed file vanished, ConfigError if another process copies there or has, and OutcomeUnknown if
@@ -274,7 +274,7 @@ def _write_files(work: _Work) -> None:
 
 
 def _see_whole(work: _Work) -> None:
-    """Compare the copy's files with those that should be there, by name, and by length if they are the query's."""
+    """Compare the copy's files with the expected ones, by name, and by length if they are the query's."""
     wanted = {name: work.listed.files[name][0] for name in work.names}
     wanted |= {name: len(data) for name, data in work.instead.items()} | {work.barrier: len(work.mark)}
     found = {name: size for name, (size, _) in work.target.listing(work.folder).files.items()}

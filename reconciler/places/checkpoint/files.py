@@ -51,7 +51,7 @@ from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
 CREATES = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
-"""Of these, those that create a file in one request, and only where there is none."""
+"""File systems of ``WITHOUT_RENAME`` that create a file in one request, and only if it does not exist."""
 AT_ONCE = 16
 """Requests at the same time to file systems of other machines."""
 
@@ -113,7 +113,7 @@ class Tree:
         return type(self.fs) is type(other.fs) and len(hosts - {""}) < 2
 
     def listing(self, root: str | None = None) -> Listed:
-        """Everything below the folder, or below another one of its file system, as it is now."""
+        """Everything below the folder, or below another folder of its file system."""
         root = self.root if root is None else root
         files: dict[str, tuple[int, str]] = {}
         folders = set()
@@ -287,7 +287,7 @@ def _withside_files(left_out: Collection[str], names: Collection[str]) -> frozen
 
 
 def _newer(files: Mapping[str, tuple[int, str, str]], version: int) -> set[str]:
-    """The snapshots after ``version`` whose changes are there, too. Attempts with ids are found by the commits."""
+    """The snapshots after ``version``, if their changes exist, too. Attempts with ids are found by the commits."""
     numbers = {number for number, _, _ in files.values()}
     base = max((number for number, _, kind in files.values() if kind in _WHOLE and number <= version), default=0)
     if not numbers.issuperset(range(base or 1, version + 1)):
@@ -313,7 +313,7 @@ def _base(files: Iterable[tuple[int, str, str]], version: int) -> int:
 
 
 def side_files(name: str) -> tuple[str, str, str]:
-    """A file's checksums: Hadoop's on local file systems, Spark's own, and Hadoop's of that one."""
+    """A file's checksums: Hadoop's on local file systems, Spark's own, and Hadoop's of Spark's."""
     folder, last = posixpath.split(name)
     return f"{folder}/.{last}.crc", f"{name}.crc", f"{folder}/.{last}.crc.crc"
 

@@ -45,7 +45,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 class TornError(FieldError):
-    """The content ends too early, or is gone: a crash leaves such a file."""
+    """The content ends too early, or is missing: a crash leaves such a file."""
 
 
 class UnusableError(FieldError):
@@ -281,7 +281,7 @@ def rewritten(file: str, data: bytes, texts: Mapping[str, str]) -> bytes:
 def entry_with(batch: int, data: bytes, texts: Mapping[str, str]) -> bytes:
     """``offsets/N`` with other offsets for the sources that ``texts`` names. Raises FieldError."""
     entry = parse_offsets(batch, data)
-    parts = BREAK.split(data.decode())  # each line break stays as it is
+    parts = BREAK.split(data.decode())  # line breaks do not change
     places = {source.name: 2 * place for place, source in enumerate(entry.sources, start=2)}
     for name, text in texts.items():
         if name not in places:

@@ -1,4 +1,4 @@
-"""What a checkpoint's folder holds, on any file system that fsspec opens: its logs, and the manifest of a copy.
+"""The content of a checkpoint's folder, on any file system that fsspec opens: its logs, and the manifest of a copy.
 
 Spark may be writing meanwhile. It renames files into place and removes old ones. Commits are listed before offsets, so
 that a batch planned in between is seen as planned and not committed.
@@ -214,7 +214,7 @@ def _without_id(stored: StoredOffset) -> StoredOffset:
 
 
 def copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
-    """What a manifest says of its offsets; None for one that names no cluster, or is not understood."""
+    """The offsets in a manifest. None if it names no cluster, or is not understood."""
     destination = made.get("destination")
     try:
         cluster = json_fields.string(destination, "cluster_id") if isinstance(destination, dict) else None

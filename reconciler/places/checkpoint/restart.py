@@ -157,7 +157,7 @@ class Checkpoint:
 
 
 def without_id(*, begun: bool) -> str:
-    """What follows where the query's id is not in the checkpoint, as the end of a sentence about it."""
+    """The consequence of a missing query id, as the end of a sentence about the checkpoint."""
     newer = ', and Spark 4.2 and later do not start ("metadata file is missing")' if begun else ""
     return f"has no metadata file: Spark {'3.5 ' if begun else ''}assigns a new id at the start{newer}"
 

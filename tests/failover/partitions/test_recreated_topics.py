@@ -50,4 +50,4 @@ def test_where_records_were_spread_anew_an_offset_behind_its_own_anchor_gives_no
     memory.save({0: StoredOffset(BASE + 2, anchor(20)), 1: stored(20, 1), 2: stored(20, 2)})
     rows = memory.job().partitions
     assert [row.finding for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.UNRESOLVED]
-    assert "a stored offset lies before its own anchor" in rows[0].detail
+    assert "a stored offset is before its own anchor" in rows[0].detail

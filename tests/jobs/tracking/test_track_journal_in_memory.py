@@ -205,7 +205,7 @@ def test_a_number_of_a_cluster_or_topic_that_was_made_anew_is_not_looked_up(
     else:
         world.source.create("events", 1, topic_id=anew["topic"])
         world.make(range(20, 40))
-    assert world.track().lagging == {EVENTS: "the topic was made anew"}
+    assert world.track().lagging == {EVENTS: "the topic was recreated"}
     world.job_stores(13)
     world.track()
     assert world.entries()[-1].numbers[STREAM] == Known(13, named(6), older=6)
