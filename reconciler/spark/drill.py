@@ -1,13 +1,13 @@
-"""A drill: tries the failover of one job against the destination, without touching the job or writing anything.
+"""A drill: try the failover of one job against the destination, without touching the job or writing anything.
 
     from reconciler.spark.drill import drill
 
     done = drill(config, config.chosen("clicks")[0], outside, Path("/tmp"))
     print(done.may_start, [(each.row.partition, each.first, each.fault) for each in done.partitions])
 
-A drill takes every step of a failover that can be undone: it makes the plan as ``check`` does; it copies a checkpoint
-to a temporary place, as ``checkpoint clone`` does; it reads the first records from there. Then a second reader starts
-at the anchor's own record and must find the very same records after it.
+A drill takes every step of a failover that leaves no trace: it makes the plan, copies a checkpoint to a temporary
+folder, and reads the first records from there. Then a second reader starts at the anchor's own record, and must find
+the same records after it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ from reconciler.spark.session import own_session, refused
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
 """The most offsets of each partition in the first batch."""
-BETWEEN = 100
-"""The most offsets between an anchor and the first batch whose records are read, and counted."""
 ATTEMPTS = 3
-"""How often a checkpoint is copied if a running query changes it meanwhile."""
+"""How often a checkpoint is copied at most, if a running query changes it meanwhile."""
 AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan and look at the partition."
 
 
@@ -54,7 +52,7 @@ AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan
 class Tried:
     """One partition: where its first batch began, the records read, and what they prove (``found``).
 
-    ``starts_at`` None: nothing was read, since the partition has no offset. ``stopped``: why it needs a decision.
+    ``starts_at``: None if the partition has no offset, so that nothing was read. ``stopped``: why it needs a decision.
     ``fault``: how the batch differs from the plan.
     """
 
@@ -74,7 +72,7 @@ class Tried:
 class Drill:
     """A drill's result. ``copy`` describes the temporary copy of the job's checkpoint, if it has one.
 
-    ``stops``: what forbids the start. A partition may be among them for the end of its batch alone, which is not tried.
+    ``stops``: the rows that forbid the start; also a row for the end of a begun batch, which a drill does not try.
     """
 
     checked: Checked
@@ -113,8 +111,8 @@ def drill(
 
     ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
     ``committed``: the destination without records of aborted and open transactions, if ``batch`` leaves these out.
-    Raises the errors of ``check`` and ``clone``: Changed if a query moves too fast for a copy to be made,
-    Unreachable, Refused, ConfigError. A job that needs a decision is no error: its partitions say so; no copy is made.
+    A job that needs a decision is no error: its partitions say so, and no copy is made. Raises Changed if a query is
+    too fast to be copied, Unreachable, Refused, ConfigError.
     """
     outside = _read_only(outside)
     checked, copy = _planned(config, job, outside, place)
@@ -181,7 +179,7 @@ def _ranges(
     records: int,
     readable: LogReader,
 ) -> dict[TopicPartition, LogRange]:
-    """``readable`` ends where the batch's reader would wait: before an open transaction, if it leaves that out."""
+    """``readable``: a log that ends where the batch's reader ends, such as before an open transaction."""
     places = [row.key for row in rows if row.key in starts]
     begins, ends = reader.log_starts(places), reader.log_ends(places)
     for at in places:
@@ -199,7 +197,8 @@ def _from_anchors(
 ) -> dict[TopicPartition, list[Record]]:
     """The records from each plan row's anchor record on, or from its resume offset if it has none.
 
-    Behind an old anchor only its own record and the batch are read: what lies between may be any number of records.
+    A job that stays on this cluster may have processed any number of records since its anchor: for its rows only the
+    anchor's record and the batch are read.
     """
     spans: dict[TopicPartition, LogRange] = {}
     old: dict[TopicPartition, LogRange] = {}
@@ -207,22 +206,12 @@ def _from_anchors(
         begin = row.resume_offset if row.record_offset is None else row.record_offset
         if row.key not in ranges or begin is None:
             continue
-        if _is_old(row, ranges[row.key]):
+        if row.is_right and row.record_offset is not None:
             old[row.key], spans[row.key] = LogRange(begin, begin + 1), ranges[row.key]
         else:
             spans[row.key] = LogRange(begin, max(ranges[row.key].end, begin + 1))
     following = read_ranges(reader, spans)
     return {**following, **{at: found + following[at] for at, found in read_ranges(reader, old).items()}}
-
-
-def _is_old(row: PartitionPlan, where: LogRange) -> bool:
-    """Whether the job has gone on here for more than ``BETWEEN`` offsets since its anchor."""
-    return row.is_right and row.record_offset is not None and _between(row, where) > BETWEEN
-
-
-def _between(row: PartitionPlan, where: LogRange) -> int:
-    """The offsets between the anchor's record and the batch."""
-    return where.start - 1 - (row.record_offset or 0)
 
 
 def _tried(
@@ -244,7 +233,7 @@ def _tried(
 def _judged(
     row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[FirstRecord], records: Sequence[Record]
 ) -> tuple[str, str | None]:
-    """What the batch proves, and its fault."""
+    """The proof that the batch gives, and its fault."""
     if row.resume_offset != where.start:
         return "", f"the copy of the checkpoint begins at {where.start}, and the plan at {row.resume_offset}"
     following = [FirstRecord.of(record) for record in records if where.start <= record.offset < where.end]
@@ -256,20 +245,15 @@ def _judged(
         return "end of log" if not read else "first record", None
     anchor = records[0] if records else None
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
-        return "", f"the record at {row.record_offset} is not the one that the plan rests on"
+        return "", f"the record at {row.record_offset} is not the plan's anchor"
     between = sum(row.record_offset < record.offset < where.start for record in records)
-    stays = row.is_right  # the anchor may be older than the offset that the job has stored here
-    if between and not stays and row.finding is Verdict.EXACT and identity.id_order is not IdOrder.INCREASING:
-        return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
-    more = f" and {between:,} more" if between and stays else ""
-    if _is_old(row, where):
-        more = f" and up to {_between(row, where):,} more"
-    nothing = "" if read else ", end of log"
-    return f"after {row.record_offset:,}{more}{nothing}", None
+    if between and row.finding is Verdict.EXACT and not row.is_right and identity.id_order is not IdOrder.INCREASING:
+        return "", f"{between} records are between the anchor, {row.record_offset}, and the batch"
+    return f"after {row.record_offset:,}{'' if read else ', end of log'}", None
 
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
-    """True if the record is the plan's anchor; increasing ids may prove another record."""
+    """True if the record is the plan's anchor. With increasing ids another record may be the proof."""
     anchor, same = row.anchor, row.names(record)
     if same is not None:
         return same
