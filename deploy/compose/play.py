@@ -102,7 +102,7 @@ def on_destination() -> None:
 
 
 def _work(folder: str, options: dict[str, str], die_at_batch: int = -1) -> Work:
-    return Work([[Query(IDS, str(FOLDER / folder), options, start=os.environ[START_VARIABLE])]], die_at_batch)
+    return Work([Query(IDS, str(FOLDER / folder), options, start=os.environ[START_VARIABLE])], die_at_batch)
 
 
 def _expect(code: int, command: list[str | Path], log: Path | None = None) -> None:

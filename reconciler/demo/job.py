@@ -1,8 +1,7 @@
 """The demo's PySpark job: streaming queries on a Kafka topic. Some write ids, some keep counts in state.
 
-It runs as a separate program, like a team's own job. A failover changes only its input: the hook's start for the ids
-query, which tracks itself, and the options and the checkpoint's copy for the counts query, which knows nothing of this
-product.
+It runs as a separate program, like a team's own job. A failover changes only its input. The ids query takes the hook's
+start and tracks itself. The counts query knows nothing of this product: it takes options and the checkpoint's copy.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from reconciler.state.start import load
 KILLED = 75
 """The exit code of a job that died within a batch on purpose."""
 MEETING_S = 300.0
-"""Time for all queries of a round to reach the same batch. After it this query fails, as another one has before."""
+"""Time for all queries to reach the same batch. After it this query fails: another one has failed before."""
 WORK_S = 2.0
-"""How long the batch works in which the job dies: longer than it takes until its end is in the journal."""
+"""How long the job works in its last batch before it dies: until the batch's end is in the journal."""
 IDS, COUNTS = "ids", "counts"
 
 
@@ -39,8 +38,8 @@ IDS, COUNTS = "ids", "counts"
 class Query:
     """One query: its kind, its folder (checkpoint, and a directory per batch), and its source's options.
 
-    ``start``: the file of the hook's start, for a query that reads it. ``copy``: the checkpoint that another one goes
-    on in, if that is not its folder's.
+    ``start``: the file of the hook's start, for a query that reads it. ``copy``: the checkpoint's copy with which a
+    moved query continues; without it, the checkpoint is in the folder.
     """
 
     kind: str
@@ -56,12 +55,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The job's instructions. The queries of a round run in parallel, round after round.
+    """The job's instructions: its queries, which run in parallel.
 
-    ``die_at_batch``: in the first round, once every query is in the middle of this batch.
+    ``die_at_batch``: the job dies when every query is in the middle of this batch; -1: never.
     """
 
-    rounds: list[list[Query]]
+    queries: list[Query]
     die_at_batch: int = -1
 
     def to_json(self) -> str:
@@ -70,23 +69,22 @@ class Work:
     @classmethod
     def from_json(cls, text: str) -> Work:
         given = json.loads(text)
-        return cls(**{**given, "rounds": [[Query(**query) for query in each] for each in given["rounds"]]})
+        return cls(**{**given, "queries": [Query(**each) for each in given["queries"]]})
 
 
 def run(work: Work) -> None:
     """Run until every record has been read, or until the batch at which to die."""
-    spark = _session(Path(work.rounds[0][0].folder))
-    for queries in work.rounds:
-        meeting = threading.Barrier(len(queries))
+    spark = _session(Path(work.queries[0].folder))
+    meeting = threading.Barrier(len(work.queries))
 
-        def die(batch_id: int, meeting: threading.Barrier = meeting) -> None:
-            if batch_id == work.die_at_batch:
-                meeting.wait(MEETING_S)
-                time.sleep(WORK_S)
-                os._exit(KILLED)  # like a lost machine: nothing of this batch is done
+    def die(batch_id: int) -> None:
+        if batch_id == work.die_at_batch:
+            meeting.wait(MEETING_S)
+            time.sleep(WORK_S)
+            os._exit(KILLED)  # like a lost machine: nothing of this batch is done
 
-        for running in [_start(spark, query, die) for query in queries]:
-            running.awaitTermination()
+    for running in [_start(spark, query, die) for query in work.queries]:
+        running.awaitTermination()
     spark.stop()
 
 
@@ -100,6 +98,7 @@ def _session(home: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # a batch more for each query would prove nothing
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.warehouse.dir": str(home / "warehouse"),

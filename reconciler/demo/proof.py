@@ -80,7 +80,7 @@ def copies(cluster: ClusterInUse, topic: str) -> list[Copy]:
 
 
 def alternative(there: Iterable[Copy], offsets: Mapping[int, int], processed: Container[str]) -> Alternative:
-    """What a start at ``offsets`` would read again and skip; a partition without an offset starts at the earliest.
+    """The records that a start at ``offsets`` would read again and skip; without an offset, from the first one.
 
     A record that the mirror sent twice is skipped only if neither copy is read.
     """

@@ -1,9 +1,9 @@
-"""Consumer groups beside the demo's job, and a mirror that is killed and restarted before the disaster.
+"""Two consumer groups beside the demo's job, and a mirror that is killed and restarted before the disaster.
 
-Group ``reports`` reads the job's topic and is far behind. Group ``billing`` reads ``payments``, which have a mirror of
-their own, on a narrow link. That mirror delivers all payments, and is killed before Connect has committed its position.
-So after its restart it sends them again from the first one. It is lost as soon as the offset that it syncs for the
-group lies among those. What each start of a group reads again and skips is counted by the ids of the records.
+Group ``reports`` reads the job's topic and lags far behind. Group ``billing`` reads ``payments``, which have a mirror
+of their own, over a slow link. That mirror delivers all payments, and is killed before Connect has committed its
+position. So it sends them again after its restart. It is lost as soon as the offset that it syncs for the group is
+among these second copies. Each start of a group is counted by the ids of the records that it reads again and skips.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from reconciler.ports import TopicPartition
 log = logging.getLogger("reconciler.demo.lab.in_use")  # librdkafka's own lines, which only --debug shows
 
 BEST = {"emit.checkpoints.interval.seconds": "1", "sync.group.offsets.interval.seconds": "1", "offset.lag.max": "0"}
-"""MirrorMaker's settings for the closest offsets that it can sync. The last one notes the offset of every record."""
+"""MirrorMaker's settings for the most exact offsets that it can sync; the last one notes the offset of every record."""
 REPORTS = "reports"
 PAYMENTS, BILLING, PARTITIONS = "payments", "billing", 2
 MIRRORED = f"a.{PAYMENTS}"
 PRODUCED, PROCESSED = 4_000, 200
-"""Payments in all, and those that the group has processed in each partition."""
+"""The number of payments, and how many of each partition the group has processed."""
 SETTINGS = {
     "b.offset.flush.interval.ms": "600000",  # a position that Connect commits in time would hide the kill
     "offset-syncs.topic.location": "target",
-    # A narrow link: a fetch brings one batch, of about a hundred payments, and waits in vain for more.
+    # A slow link: a fetch brings one batch, of about a hundred payments, and waits in vain for more.
     "a.consumer.max.partition.fetch.bytes": "1",
     "a.consumer.fetch.min.bytes": "1000000",
     "a.consumer.fetch.max.wait.ms": "100",
@@ -54,7 +54,7 @@ _PATIENCE_SECONDS = 180
 
 
 def read_and_commit(cluster: ClusterInUse, group: str, topic: str, count: int, partitions: int) -> set[str]:
-    """Process the first records of each partition and commit, as a group that then falls behind; returns their ids."""
+    """Process the first records of each partition and commit, as a group that then lags; returns their ids."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
@@ -81,7 +81,7 @@ def read_and_commit(cluster: ClusterInUse, group: str, topic: str, count: int, p
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A start at a plan's offsets: what the plan says will be read again at most, and what it reads."""
+    """A start at a plan's offsets: the plan's bound of records read again, and the outcome."""
 
     at_most: int
     start: Alternative
@@ -94,7 +94,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Three starts of the group. ``sent``: payments at the destination; ``sent_again``: those that are there twice."""
+    """Three starts of the group. ``sent``: payments at the destination; ``sent_again``: those there twice."""
 
     sent: int
     sent_again: int
@@ -148,10 +148,10 @@ class RestartedMirror:
         return all(ends.get(number, 0) >= times * count for number, count in self._counts.items())
 
     def _is_lost_in_between(self) -> bool:
-        """Whether the mirror has been halted where a checkpoint names each synced offset, behind all first copies.
+        """Whether the mirror has been halted after a checkpoint named each synced offset, behind all first copies.
 
-        MirrorMaker commits an offset for the group apart from the checkpoint that names it, and may be lost in between.
-        Such an offset is ``unresolved``, and the demo shows the usual case.
+        MirrorMaker commits the group's offset and writes the checkpoint that names it one after the other, and may be
+        lost in between. Such an offset is ``unresolved``; the demo shows the usual case.
         """
         if not self._synced_behind():
             return False
@@ -188,9 +188,9 @@ class RestartedMirror:
         }
 
     def plan(self) -> None:
-        """Plan the group's start twice: with the anchors that ``track`` kept, and by the mirror's traces alone."""
+        """Plan the group's start twice: with the anchors of ``track``, and by the mirror's topics alone."""
         self._stage.say(
-            "   the group billing, which read payments: once with its anchors, once with what its mirror left on b only"
+            "   the group billing, which read payments: once with its anchors, once by its mirror's topics on b only"
         )
         config = self._stage.path(f"{UNPREPARED}.toml")
         config.write_text(f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{self._b.bootstrap}"\n{_TABLE}')
@@ -215,7 +215,7 @@ class RestartedMirror:
 
 
 def configuration() -> str:
-    """The job's table where ``track`` keeps anchors for it, by the ids that its records have."""
+    """The group's table, with the ids by which ``track`` keeps its anchors."""
     return f"""{_TABLE}[jobs.identity]
 id = "header:{ID_HEADER}"
 unique_ids = true

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
 from reconciler.demo import proof, restarted
-from reconciler.demo.job import IDS, Query, Work
+from reconciler.demo.job import COUNTS, IDS, Query, Work
 from reconciler.demo.lab.in_use import BURST, ID_HEADER, delete_all, make_events, produce
 from reconciler.demo.lab.kafka import Broker
 from reconciler.demo.lab.mirror import MirrorMaker
 from reconciler.demo.proof import WINDOW_MS
 from reconciler.demo.restarted import BEST, BILLING, REPORTS, Restarted, RestartedMirror, read_and_commit
 from reconciler.demo.stage import (
+    COUNTS_BACK,
     COUNTS_JOB,
+    COUNTS_ON_A,
+    COUNTS_ON_B,
     GROUP,
     IDS_BACK,
     IDS_ON_A,
@@ -28,45 +31,46 @@ from reconciler.demo.stage import (
     PARTITIONS,
     TOPIC,
     Stage,
-    StateProof,
-    counts_back_on_a,
-    counts_on_a,
-    counts_on_b,
-    counts_table,
     prove_counts,
-    prove_counts_back,
-    with_new_checkpoint,
-    with_renamed_topic,
+    source_options,
 )
 from reconciler.plan.document import parse_plan
 from reconciler.state.start import CHECKPOINT_VARIABLE, START_VARIABLE
 
 DELETED, PRODUCED, LATER, REPORTED = 3_000, 22_000, 2_000, 2_000
-"""``LATER``: records that are produced before the way back. ``REPORTED``: those that group ``reports`` has processed in
-each partition."""
+"""``LATER``: records produced before the way back. ``REPORTED``: records of each partition that group ``reports`` has
+processed."""
 PER_BATCH, BATCHES = 3_000, 5
 ONE_HOUR_MS = 3_600_000
 PORTS = {"a": 19_092, "b": 29_092}
 """Where the clusters of a kept demo listen if nothing else does; the guide names these ports."""
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
-"""Settings without which a broker that is killed in its first minutes forgets which records were deleted."""
+"""Without these settings a broker that is killed in its first minutes forgets which records were deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The outcome of other starts on b: at the stored offsets, and at the offsets that MirrorMaker synced for the job's
+    own group, which commits nothing, and for a group that lags."""
+
+    unchanged: proof.Alternative
+    not_committed: proof.Alternative
+    lagging: proof.Alternative
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The proof, and the outcome of the alternatives for comparison."""
+    """The proofs over both moves, and the outcome of other starts for comparison."""
 
     by_ids: proof.Proof
-    state: StateProof
-    unchanged: proof.Alternative
-    not_committed: proof.Alternative
-    lagging: proof.Alternative
+    counts: proof.Comparison
+    others: Others
     restarted: Restarted
     seconds: float
 
     @property
     def is_clean(self) -> bool:
-        return self.by_ids.is_clean and self.state.cloned.is_equal and self.restarted.is_clean
+        return self.by_ids.is_clean and self.counts.is_equal and self.restarted.is_clean
 
 
 class Demo:
@@ -116,18 +120,19 @@ class Demo:
         self._fail_over()
         self._payments.plan()
         self._run_on_destination()
-        there = self._result(began)
+        others = self._try_others()
         self._go_back()
         runs = [self.stage.path(each) for each in (IDS_ON_A, IDS_ON_B, IDS_BACK)]
-        return replace(
-            there,
+        return DemoResult(
             by_ids=proof.prove((event.id for event in self._all), runs),
-            state=replace(there.state, cloned=prove_counts_back(self.stage, self._all)),
+            counts=prove_counts(self.stage, self._all),
+            others=others,
+            restarted=self._payments.outcome(),
             seconds=time.monotonic() - began,
         )
 
     def start_again(self) -> None:
-        """Start the mirror, too, which the disaster ended."""
+        """Start the mirror again, which the disaster ended."""
         self.mirror.start()
 
     def _produce(self) -> None:
@@ -152,19 +157,13 @@ class Demo:
         stage.expect(0, "init", "-c", config)
         stage.say("   the first query is started by the hook, and tracks itself")
         ids = self._ids(IDS_ON_A, {"maxOffsetsPerTrigger": str(PER_BATCH)})
-        options = {
-            "kafka.bootstrap.servers": a.bootstrap,
-            "subscribe": TOPIC,
-            "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(PER_BATCH),
-        }
-        stage.run_job("job-a", Work([[ids, counts_on_a(stage, options)]], die_at_batch=BATCHES))
+        options = {**source_options(a.bootstrap, TOPIC), "maxOffsetsPerTrigger": str(PER_BATCH)}
+        counts = Query(COUNTS, str(stage.path(COUNTS_ON_A)), options)
+        stage.run_job("job-a", Work([ids, counts], die_at_batch=BATCHES))
         found = len(proof.ids_in(stage.path(IDS_ON_A)))
         stage.say(f"   it died in the middle of its batch {BATCHES}, after {found:,} records")
-        stage.say(
-            "   the second query and a consumer group, billing, know nothing of this: that they live on a is said"
-        )
-        stage.say("   said once, and track keeps the anchors of their offsets, while a is alive")
+        stage.say("   the second query and a consumer group, billing, know nothing of this: a command says once that")
+        stage.say("   they live on a, and track keeps the anchors of their offsets while a is alive")
         others = ("--job", COUNTS_JOB, "--job", BILLING)
         stage.expect(0, "move", "-c", config, *others, "--to", "a", "--yes")
         stage.expect(0, "track", "-c", config, *others, "--once")
@@ -188,7 +187,12 @@ topics = ["{TOPIC}"]
 offsets = "checkpoint:{self.stage.path(IDS_ON_A)}/checkpoint"
 [jobs.identity]
 id = "header:{ID_HEADER}"
-{counts_table(self.stage)}{restarted.configuration()}"""
+[[jobs]]
+name = "{COUNTS_JOB}"
+home = "a"
+topics = ["{TOPIC}"]
+offsets = "checkpoint:{self.stage.path(COUNTS_ON_A)}/checkpoint"
+{restarted.configuration()}"""
         )
 
     def _wait_for_mirror(self) -> None:
@@ -211,11 +215,9 @@ id = "header:{ID_HEADER}"
 
     def _run_on_destination(self) -> None:
         stage, b = self.stage, self.b.bootstrap
-        stage.say("10 both queries continue on b, from their checkpoints' copies;")
-        stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-        at_once = [self._on_b, counts_on_b(stage, b, self._copy), with_new_checkpoint(stage)]
-        # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
-        stage.run_job("job-b", Work([at_once, [with_renamed_topic(stage, b)]]))
+        stage.say("10 both queries continue on b, from their checkpoints' copies")
+        counts = Query(COUNTS, str(stage.path(COUNTS_ON_B)), source_options(b, MIRRORED), copy=self._copy)
+        stage.run_job("job-b", Work([self._on_b, counts]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")
 
     def _go_back(self) -> None:
@@ -229,21 +231,17 @@ id = "header:{ID_HEADER}"
         stage.expect(0, "move", "-c", stage.config, *both, "--to", "a", "--yes")
         ids = self._ids(IDS_BACK)
         copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
-        stage.run_job("job-back", Work([[ids, counts_back_on_a(stage, self.a.bootstrap, copy)]]))
+        counts = Query(COUNTS, str(stage.path(COUNTS_BACK)), source_options(self.a.bootstrap, TOPIC), copy=copy)
+        stage.run_job("job-back", Work([ids, counts]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_BACK))):,} more records")
 
-    def _result(self, began: float) -> DemoResult:
+    def _try_others(self) -> Others:
         stage, b = self.stage, self.b
-        outputs = [stage.path(IDS_ON_A), stage.path(IDS_ON_B)]
-        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(outputs[0]))
+        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.path(IDS_ON_A)))
         rows = parse_plan(stage.plan(GROUP).read_text()).starts.job().partitions
         stored = {row.partition: row.stored_offset or 0 for row in rows}
-        return DemoResult(
-            by_ids=proof.prove((event.id for event in self._events), outputs),
-            state=prove_counts(stage, self._events),
+        return Others(
             unchanged=proof.alternative(there, stored, processed),
             not_committed=proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
             lagging=proof.alternative(there, b.group_offsets(REPORTS, MIRRORED), self._reported),
-            restarted=self._payments.outcome(),
-            seconds=time.monotonic() - began,
         )

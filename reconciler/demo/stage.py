@@ -1,4 +1,4 @@
-"""The demo's environment: its folder, its output, the programs that it runs; and its stateful query in each place."""
+"""The demo's environment: its folder, its output, the programs that it runs, and its stateful query's proof."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pathlib import Path
 
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.text import command
-from reconciler.demo.job import COUNTS, KILLED, Query, Work
+from reconciler.demo.job import KILLED, Work
 from reconciler.demo.lab.in_use import Event
 from reconciler.demo.lab.kafka import QUICK_JVM
 from reconciler.demo.lab.processes import Child, kill_all
 from reconciler.demo.proof import Comparison, compare, counts_in, plain_counts
 from reconciler.fileio import making
-from reconciler.plan.document import parse_plan
-from reconciler.plan.start import planned_text
 from reconciler.state.start import PLAN_VARIABLE
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
@@ -30,11 +28,11 @@ IDS_ON_A, IDS_ON_B, COUNTS_ON_A, COUNTS_ON_B = "ids-a", "ids-b", "counts-a", "co
 IDS_BACK, COUNTS_BACK = "ids-back", "counts-back"
 """The folders of the job's queries: their checkpoints, and a directory for each batch."""
 JOB_S = 900.0
-"""Ten times what it takes on a slow machine."""
+"""Seconds: ten times as long as the job takes on a slow machine."""
 DYING_S = 10.0
-"""How long killed processes are waited for at most: until then they may still create a file."""
+"""Seconds to wait for killed processes, which may still create a file."""
 _MARK = ".reconciler-demo"
-"""Says that a folder is a demo's: in no other one is anything ended or deleted."""
+"""Marks a demo's folder: in other folders no process is ended and no file deleted."""
 _PROGRAMS = (
     "kafka.Kafka",
     "org.apache.kafka.connect.mirror.MirrorMaker",
@@ -95,7 +93,7 @@ class Stage:
         work_file, log = self.path(f"{name}.json"), self.path(f"{name}.log")
         work_file.write_text(work.to_json())
         words = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
-        passing = self.path("tmp")  # what a job that is killed leaves there goes with the demo's folder
+        passing = self.path("tmp")  # a killed job leaves files there, which are deleted with the demo's folder
         passing.mkdir(exist_ok=True)
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
         places = {"TMPDIR": str(passing), "SPARK_LOCAL_DIRS": str(passing)}
@@ -119,7 +117,7 @@ def begin(folder: Path) -> None:
 
 
 def end(folder: Path, *names: str) -> bool:
-    """End a demo's processes, whichever command started them: all, or the ones of ``names``. False if there is none.
+    """End a demo's processes, whichever command started them: all, or those of ``names``. False if there is none.
 
     Raises ConfigError if the folder is not a demo's.
     """
@@ -131,7 +129,7 @@ def end(folder: Path, *names: str) -> bool:
 
 
 def delete(folder: Path) -> bool:
-    """End a demo and delete its folder, again and again while its processes still end. False if there is no demo."""
+    """End a demo and delete its folder; repeat that while its processes still end. False if there is no demo."""
     end(folder)
     if not (folder / _MARK).exists():
         return False
@@ -142,74 +140,12 @@ def delete(folder: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class StateProof:
-    """The counts after the failover, and those of two alternatives: all three really ran."""
-
-    cloned: Comparison
-    renamed: Comparison
-    new_checkpoint: Comparison
+def source_options(bootstrap: str, topic: str) -> dict[str, str]:
+    """Options of Spark's Kafka source for a query that knows nothing of this product."""
+    return {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
 
-def counts_table(stage: Stage) -> str:
-    """The query's ``[[jobs]]`` table: its offsets are in its checkpoint, their anchors in the anchor store."""
-    return f"""[[jobs]]
-name = "{COUNTS_JOB}"
-home = "a"
-topics = ["{TOPIC}"]
-offsets = "checkpoint:{counts_on_a(stage).checkpoint}"
-"""
-
-
-def counts_on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
-    return Query(COUNTS, str(stage.path(COUNTS_ON_A)), options or {})
-
-
-def counts_on_b(stage: Stage, bootstrap: str, copy: str) -> Query:
-    """The query on the copy of its checkpoint: only the servers and the topic differ."""
-    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap), copy=copy)
-
-
-def counts_back_on_a(stage: Stage, bootstrap: str, copy: str) -> Query:
-    """The query on the copy of that copy."""
-    return Query(COUNTS, str(stage.path(COUNTS_BACK)), {**_restarted(bootstrap), "subscribe": TOPIC}, copy=copy)
-
-
-def with_new_checkpoint(stage: Stage) -> Query:
-    """An alternative: the right offsets with a new checkpoint, so without the state."""
-    plan = parse_plan(stage.plan(COUNTS_JOB).read_text())
-    # The query died within a batch, so the plan has a start and an end, and a new query cannot use the end.
-    options = {**_restarted(plan.bootstrap_servers), "startingOffsets": planned_text(plan.starts)}
-    return Query(COUNTS, str(stage.path("counts-anew")), options)
-
-
-def with_renamed_topic(stage: Stage, bootstrap: str) -> Query:
-    """An alternative: the old checkpoint with only the topic's name edited, as an operator would do by hand."""
-    query = Query(COUNTS, str(stage.path("counts-renamed")), _restarted(bootstrap))
-    shutil.copytree(counts_on_a(stage).checkpoint, query.checkpoint)
-    for below in ("offsets", "sources/0"):
-        for file in query.checkpoint.joinpath(below).iterdir():
-            if file.name.endswith(".crc"):
-                file.unlink()  # the checksum of the unedited file
-            else:
-                file.write_text(file.read_text().replace(f'"{TOPIC}":', f'"{MIRRORED}":'))
-    return query
-
-
-def _restarted(bootstrap: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": bootstrap, "subscribe": MIRRORED, "startingOffsets": "earliest"}
-
-
-def prove_counts_back(stage: Stage, events: Iterable[Event]) -> Comparison:
+def prove_counts(stage: Stage, events: Iterable[Event]) -> Comparison:
     """The counts after both moves."""
     outputs = [stage.path(each) for each in (COUNTS_ON_A, COUNTS_ON_B, COUNTS_BACK)]
     return compare(counts_in(outputs), plain_counts(events))
-
-
-def prove_counts(stage: Stage, events: Iterable[Event]) -> StateProof:
-    plain = plain_counts(events)
-
-    def of(output: str) -> Comparison:
-        return compare(counts_in([stage.path(COUNTS_ON_A), stage.path(output)]), plain)
-
-    return StateProof(of(COUNTS_ON_B), of("counts-renamed"), of("counts-anew"))

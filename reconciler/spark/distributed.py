@@ -54,7 +54,7 @@ class SparkEngine:
 
     ``session`` is called when there are searches to run. ``client``: librdkafka properties of the destination; they go
     to the executors as a broadcast, and never into Spark's plans or pages. ``per_task``: the most partitions per task;
-    ``memory``: what the process that reads a task's records may hold, in bytes.
+    ``memory``: the most bytes of the process that reads a task's records.
     """
 
     session: Callable[[], SparkSession]
@@ -72,7 +72,7 @@ class SparkEngine:
         clock: Callable[[], float],
         settings: EngineSettings | None = None,
     ) -> Outcome[K, Finding]:
-        """As ``engine.run``; ``reader`` and ``clock`` stay here, since each task has its own.
+        """As ``engine.run``. Each task has a reader and a clock of its own.
 
         Raises an executor's error, ``ConfigError`` for a session or executors that cannot run the searches, and
         ``Unreachable`` if Spark gives up.
@@ -95,8 +95,8 @@ class SparkEngine:
 def leaders_of(client: Mapping[str, Any], topics: Collection[str], *, timeout_s: float) -> dict[TopicPartition, int]:
     """The broker ids of the partitions' leaders, without partitions that have none now and topics that do not exist.
 
-    They only decide which searches are grouped: each reader finds the leader of its own moment. Raises ``Unreachable``
-    and ``Refused`` as a log does.
+    They only decide which searches are grouped: each reader finds the present leaders. Raises ``Unreachable`` and
+    ``Refused`` as a log does.
     """
     connection = Connection(client, timeout_s=timeout_s, whose="destination")
     admin = connection.admin()
@@ -148,7 +148,7 @@ class CheckJob:
         self._tag = f"reconciler-{uuid.uuid4()}"
 
     def run(self, tasks: Sequence[bytes], orders: Orders) -> list[Answer]:
-        """Every task's answer. Ends at the first error: other tasks would wait for the same brokers."""
+        """Every task's answer. The first error ends the job: other tasks would wait for the same brokers."""
         shared = self._context.broadcast(orders)
         reports = self._context.accumulator((), _Joined())
         collect = self._with_local_properties(self._collect)
@@ -199,7 +199,7 @@ class CheckJob:
 
 
 def _answers(shared: Any, reports: Any, tasks: Iterable[bytes]) -> Iterator[Answer]:
-    """On an executor: the answers of one Spark partition's tasks, of which there is one."""
+    """On an executor: the answer to the one task of a Spark partition."""
     for task in tasks:
         answer = answered(task, shared.value)
         failed = answer if answer.error is not None or answer.bug is not None else None
@@ -223,7 +223,7 @@ def explained(error: Exception) -> ReconcilerError:
     if missing:
         return missing_module(missing[1])
     return Unreachable(
-        f"The Spark cluster gave the searches up: {spark_message(error)[:300]}.",
+        f"Spark stopped the searches: {spark_message(error)[:300]}.",
         hint="Nothing was written. Read the executors' logs, then run this again, or use the local engine.",
     )
 
@@ -233,11 +233,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Settings of every task, sent once to each machine and apart from the tasks: ``client`` may hold passwords.
+    """Settings of every task, sent once to each machine and not with the tasks: ``client`` may hold passwords.
 
-    ``client``: librdkafka properties of the destination. ``timeout_s`` for one request, ``deadline_s`` for how long a
-    task waits for brokers that are away, from its own start. ``memory``: what the process that reads records for a task
-    may hold, in bytes. ``version``: the package that made the tasks.
+    ``client``: librdkafka properties of the destination. ``timeout_s``: for one request. ``deadline_s``: from a task's
+    start, how long it waits for unreachable brokers. ``memory``: the most bytes of the process that reads a task's
+    records. ``version``: of the package that made the tasks.
     """
 
     client: Mapping[str, Any] = field(repr=False)
@@ -249,7 +249,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A task's findings by the number of their inquiry, or why there are none. ``bug`` is a traceback."""
+    """A task's findings by the number of their inquiry, or its error. ``bug``: a traceback."""
 
     found: Mapping[int, SearchResult[Finding]] = field(default_factory=dict)
     probes: Mapping[str, int] = field(default_factory=dict)
@@ -262,9 +262,9 @@ class Answer:
 
 
 def grouped(partitions: Sequence[T], leader_of: Callable[[T], int | None], most: int) -> list[list[T]]:
-    """Groups of one leader each, of at most ``most`` and of similar sizes.
+    """Groups of one leader each, of at most ``most`` partitions and of similar sizes.
 
-    Leaders alternate, so that machines which take groups in order ask different brokers at the same time.
+    Leaders alternate, so that machines that take groups in order ask different brokers at the same time.
     """
     by_leader: dict[int | None, list[T]] = {}
     for each in partitions:
@@ -311,7 +311,7 @@ def require(answer: Answer) -> None:
 
 
 def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogReader] | None = None) -> Answer:
-    """Run a task's searches. Only reads, so it may run again or twice at once. Never raises: see ``Answer``."""
+    """Run a task's searches. It only reads, so Spark may repeat it. It never raises: an ``Answer`` has the error."""
     try:
         if orders.version != __version__:
             raise ConfigError(
@@ -326,7 +326,7 @@ def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogRea
         return Answer(error=error)
     except ModuleNotFoundError as error:
         return Answer(error=missing_module(error.name or "?"))
-    except Exception:  # noqa: BLE001 - a bug must reach the driver once, not be tried four times
+    except Exception:  # noqa: BLE001 - Spark would retry a task with a bug four times
         return Answer(bug=f"in a Spark task:\n{traceback.format_exc()}")
 
 

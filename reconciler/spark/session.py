@@ -39,9 +39,9 @@ DATA_LOSS = "Some data may have been lost"
 def own_session(
     name: str, settings: Mapping[str, str], *, kafka: bool = False, tell: Callable[[str], None] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for one command, stopped after it; a session that this process already has is used and left running.
+    """A session for one command, stopped after it. A session that runs in this process is used, and is not stopped.
 
-    ``kafka`` adds the connector and reports its version to ``tell``. Raises Unreachable if Spark does not start.
+    ``kafka`` adds the connector; ``tell`` gets its version. Raises Unreachable if Spark does not start.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -133,11 +133,10 @@ def connector_jars(progress: Progress = log.info) -> list[Path]:
 def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> SparkSession.Builder:
     """``builder`` with the connector's jars added to its ``spark.jars``; jars and packages set already are kept.
 
-    The connector's version is reported to ``progress``. A connector from the builder, ``PYSPARK_SUBMIT_ARGS`` or
-    pyspark's own jars directory is kept. Raises ConfigError if that one does not fit pyspark, if the session would be a
-    Spark Connect one, if ``PYSPARK_SUBMIT_ARGS`` has jars without a connector (they replace the session's), if
-    spark-submit has started Spark without a connector, or if Spark already runs in this process (its jars are then
-    fixed); else as ``connector_jars``.
+    ``progress`` gets the connector's version. A connector from the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own
+    jars directory is kept. Raises ConfigError if that connector does not fit pyspark, for a Spark Connect session, if
+    ``PYSPARK_SUBMIT_ARGS`` has jars without a connector (they replace the session's), and if Spark already runs here
+    without one; else as ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
     remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
@@ -168,7 +167,7 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
     chosen = chosen_connector(jar.name for jar in jars)
     progress(f"Kafka connector {chosen} for pyspark {version}: {len(jars)} jars of {jars[0].parent}")
     if chosen is not None and _minor(chosen) != _minor(version):
-        progress(f"one for Spark {_minor(version)} could not be fetched: {chosen} takes its place, which was tried")
+        progress(f"one for Spark {_minor(version)} could not be fetched: {chosen}, which was tried, takes its place")
     return builder.config("spark.jars", ",".join([*own, *map(str, jars)]))
 
 

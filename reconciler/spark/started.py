@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEW_PARTITIONS = 16
-"""So many are read one after the other: one batch of each comes, and not a megabyte of batches to be decoded."""
+"""Up to so many partitions, each is read by itself: the broker sends one batch of it, not a megabyte of batches."""
 DECIDED = frozenset(
     {"subscribe", "subscribepattern", "assign", "failondataloss", "kafka.bootstrap.servers", "startingoffsets"}
     | {"startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
 )
-"""Options (lower case: Spark ignores case) that the start decides."""
+"""Options that the start decides. Lower case: Spark ignores case."""
 _tracked: dict[tuple[str, str], Tracking] = {}
 """By state store and job."""
 
@@ -63,13 +63,12 @@ def job(
 ) -> Job:
     """The job that the hook started in this process, or that ``start`` describes.
 
-    With a configuration's path and the job's name it does the hook's work itself, where nothing can run a command
-    before the job: ``job("reconciler.toml", "clicks")``. It then waits at most ``wait`` seconds for a mirror that is
-    behind, and ``plans`` is the folder for plans.
+    Where nothing can run a command before the job, ``job("reconciler.toml", "clicks")`` does the hook's work itself. It
+    then waits at most ``wait`` seconds for a mirror that is behind; ``plans`` is the folder for plans.
 
-    Raises ConfigError without a start, and Changed or NeedsPerson where the state store says otherwise by now: the job
-    was moved, or this is another store. Raises Unreachable and Refused if the store cannot be read. With a
-    configuration, raises what ends the hook: NeedsPerson for a job that must not start.
+    Raises ConfigError without a start; Changed if the job was moved since; NeedsPerson for another state store;
+    Unreachable and Refused if the store cannot be read. With a configuration, raises also the hook's errors:
+    NeedsPerson for a job that must not start.
     """
 
     env = os.environ if environ is None else environ
@@ -120,9 +119,8 @@ class Job:
     def transaction_id(self, base: str | os.PathLike[str] | None = None) -> str:
         """A name for the batches of the query in this stay, for Delta's ``txnAppId``.
 
-        ``base`` as for ``checkpoint_at``. The name belongs to the checkpoint: the same at every restart and in a copy,
-        another one for a new checkpoint, whose batches begin at 0 again. Raises as ``checkpoint`` and
-        ``checkpoint_at``.
+        ``base`` as for ``checkpoint_at``. A restart and a copy have the same name; a new checkpoint, whose batches
+        begin at 0 again, has another one. Raises as ``checkpoint`` and ``checkpoint_at``.
         """
 
         return transaction_id(self.checkpoint if base is None else self.checkpoint_at(base), self.start)
@@ -151,10 +149,10 @@ class Job:
         return spark.readStream.format("kafka").options(**chosen, **(options or {})).load()
 
     def track(self, query: Any) -> Tracking:
-        """Keep the journal of this stay while the query runs, in a thread of its own. Nothing has to be closed.
+        """Keep the journal of this stay in a thread of its own while the query runs.
 
         A query that cannot be recorded here goes on, and the log says why. Raises ConfigError for a second query of one
-        job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
+        job and above 10,000 partitions. Stops a query with another checkpoint and raises NeedsPerson.
         """
 
         here = (self.start.store_id, self.start.job)
@@ -168,7 +166,7 @@ class Job:
             return Tracking(self.start.job).unable(error)
         self._require_own_checkpoint(running)
         tracking = _tracked[here] = Tracking(self.start.job, running)
-        return tracking.begin(recorder, lambda: _read(running.checkpoint))
+        return tracking.begin(recorder, lambda: _positions(running.checkpoint))
 
     def require_here(self) -> None:
         """Raise Changed if the job was moved since its start, NeedsPerson if this is another state store."""
@@ -219,8 +217,8 @@ class Job:
         )
 
 
-def _read(path: str) -> Any:
-    """Where the query is, by partition; None where it has not written its checkpoint yet."""
+def _positions(path: str) -> Any:
+    """The query's positions by partition; None before it has written its checkpoint."""
 
     try:
         return positions_of(read_checkpoint(path))

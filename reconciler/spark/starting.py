@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from reconciler.plan.document import Plan
 
 CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"
-"""The clusters at which a job may start, separated by white space: they vouch for a file without a digest, so that no
-file alone says where the job sends its login."""
+"""The clusters at which a job may start, separated by white space. They vouch for a file without a digest: no file
+alone decides where the job sends its login."""
 TIMEOUT_S = 10.0
 MOST_SENTENCES = 3
 """In the error of a job that must not start. Its plan has all."""
@@ -99,7 +99,7 @@ def start_here(
 ) -> dict[str, str]:
     """Do a hook's work for the job, and return the variables that its command would find.
 
-    It leaves the hook's files: whoever starts a job so needs no hook. Raises as ``begin`` does.
+    It writes the hook's files, too. Raises as ``begin`` does.
     """
     # A job that a hook started loads none of these.
     from reconciler import written
@@ -140,8 +140,8 @@ def _log_waiting(now: Waiting) -> None:
 def complete(start: Start, client: Mapping[str, str]) -> Start:
     """The start with an offset for every partition that exists. ``client``: librdkafka properties, with the servers.
 
-    Raises ConfigError for a topic that does not exist, NeedsPerson where the stored offsets are another cluster's or a
-    deleted topic's; Unreachable or Refused.
+    Raises ConfigError for a topic that does not exist; NeedsPerson if the stored offsets are of another cluster or of a
+    deleted topic; Unreachable or Refused.
     """
     from reconciler.kafka.reader import KafkaLogReader
 
@@ -173,18 +173,18 @@ def without_later(start: Start, there: ClusterInfo) -> Start:
 
 
 def complete_from(start: Start, there: ClusterInfo, reader: LogReader, new: StartAt) -> Start:
-    """As ``complete``, where every topic exists."""
+    """As ``complete``, if every topic exists."""
     _refuse_another(start, there)
     added = [place for topic in start.topics for place in there.topics[topic].places if place not in start.offsets]
     return replace(start, offsets={**start.offsets, **dict(zip(added, _new(new, reader, added), strict=True))})
 
 
 def _refuse_another(start: Start, there: ClusterInfo) -> None:
-    """Raise NeedsPerson if the stored offsets are in the numbering of another cluster, or of a deleted topic."""
+    """Raise NeedsPerson if the stored offsets are of another cluster, or of a deleted topic."""
     if start.cluster_id not in (None, there.cluster_id):
         raise NeedsPerson(
-            f"The cluster at {start.bootstrap_servers} is {there.cluster_id}, and the offsets that job {start.job} has "
-            f"stored are in the numbering of {start.cluster_id}.",
+            f"The cluster at {start.bootstrap_servers} is {there.cluster_id}, and the stored offsets of job "
+            f"{start.job} are of cluster {start.cluster_id}.",
             hint="Correct that cluster's address under [clusters]. If it is lost, or was replaced, move the job: "
             "reconciler move --to CLUSTER.",
         )
@@ -192,27 +192,27 @@ def _refuse_another(start: Start, there: ClusterInfo) -> None:
         now = real_topic_id(there.topic_id(topic))
         if now is not None and (older := [each for each in start.topic_ids.get(topic, ()) if each != now]):
             raise NeedsPerson(
-                f"The topic {topic} was deleted and created again on {start.cluster}: its id is {now}, and the offsets "
-                f"that job {start.job} has stored are of {', '.join(older)}, whose records are gone.",
-                hint="Delete these offsets from the store, if the new topic's records are to be read from its start, "
-                "and start the job once with `hook --accept new`; or store the offsets to start from.",
+                f"The topic {topic} was deleted and created again on {start.cluster}: its id is {now}, and the stored "
+                f"offsets of job {start.job} are of {', '.join(older)}.",
+                hint="To read the new topic from its start, delete these offsets from the store and start the job once "
+                "with `hook --accept new`. Or store the offsets to start from.",
             )
 
 
 def _new(new: StartAt, reader: LogReader, partitions: list[TopicPartition]) -> list[int]:
-    """Where partitions without a stored offset start."""
+    """The first offsets of partitions without a stored offset."""
     if new.place is not StartPlace.TIME or not partitions:
         return [LATEST if new.place is StartPlace.LATEST else EARLIEST] * len(partitions)
     assert new.timestamp_ms is not None
-    # Where the partition holds no such record yet, its end before the question: at LATEST, Spark would skip what is
-    # written until the query starts.
+    # Without such a record, the partition's end before the lookup: at LATEST, Spark would skip records that are written
+    # until the query starts.
     ends = reader.log_ends(partitions)
     found = reader.offsets_for_times([(each, new.timestamp_ms) for each in partitions])
     return [ends[each] if offset is None else offset for each, offset in zip(partitions, found, strict=True)]
 
 
 def _near(client: Mapping[str, str], absent: Sequence[str]) -> str:
-    """A sentence about the topics that may be meant; empty where none is like them, or they cannot be listed."""
+    """A sentence about topics with similar names; empty if there are none, or they cannot be listed."""
     try:
         there = topics_of(client, timeout_s=TIMEOUT_S)
     except ReconcilerError:

@@ -1,9 +1,9 @@
-"""Where the query of a job keeps its checkpoint, if its offsets are stored elsewhere: one location for each stay.
+"""A checkpoint's location for each stay of a job whose offsets are stored elsewhere.
 
-A checkpoint has offsets of the stay in which its query ran, and a query that continues from it ignores
-``startingOffsets``. So stay 1 has the location ``base``, stay 2 ``base-2``, and so on. A note in the folder says whose
-it is: a folder that was copied, or that another state store or another job began, is never continued. A location of
-stay 1 without a note is the job's from before it asked for one.
+A checkpoint has offsets of one stay, and a query that continues from it ignores ``startingOffsets``. So stay 1 has the
+location ``base``, stay 2 ``base-2``, and so on. A note in the folder names its state store, job and stay: a folder that
+was copied, or that another job began, is never continued. In stay 1 a folder without a note is the checkpoint that the
+job had before.
 
 The note has an id: a name for the batches of the query there (``transaction_id``).
 """
@@ -32,10 +32,10 @@ _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|file:")
 
 
 def checkpoint_at(base: str | os.PathLike[str], start: Start) -> str:
-    """The checkpoint's location for this stay. A new one is noted before it is returned: the next start gets it too.
+    """The checkpoint's location for this stay. Its note is written first, so that the next start gets it too.
 
-    Raises ConfigError for a base without a name of its own; NeedsPerson for a folder that is not this stay's, and where
-    a sink of the start would drop the query's batches; Refused, Unreachable or OutcomeUnknown as the file system does.
+    Raises ConfigError for a base without a name of its own; NeedsPerson for another stay's folder, and if a sink of the
+    start would drop the query's batches; Refused, Unreachable or OutcomeUnknown as the file system does.
     """
     from reconciler.failover.sinks.judging import refuse_start
 
@@ -56,10 +56,9 @@ def checkpoint_at(base: str | os.PathLike[str], start: Start) -> str:
 
 
 def transaction_id(path: str, start: Start) -> str:
-    """A name for the batches of the query on this checkpoint: another one for each location, the same at a restart.
+    """A name for the batches of the query on this checkpoint: the same at a restart and in a copy, else another one.
 
-    A copy keeps it, for it keeps the batches' numbers. A checkpoint without a note that has a query has that query's
-    id. Raises as ``checkpoint_at`` does.
+    Without a note it is the query's id, if the checkpoint has a query. Raises as ``checkpoint_at`` does.
     """
     from reconciler.places.checkpoint.reading import read_checkpoint
 
@@ -80,8 +79,8 @@ def transaction_id(path: str, start: Start) -> str:
 def location(base: str | os.PathLike[str]) -> tuple[str, str, str]:
     """A checkpoint's location without slashes at its end; the folder that it is in; and its name there.
 
-    Raises ConfigError for a location without a name of its own: its note would be in a root, or in a folder that is not
-    the query's alone. And for one in a home folder, ``~``: Spark takes that for a folder of this name.
+    Raises ConfigError for a location without a name of its own, whose folder would not be the query's alone; and for
+    ``~``, which Spark takes for a folder of this name.
     """
     text = os.fspath(base)
     if (found := _SCHEME.match(text)) and found["scheme"] != "file":
@@ -117,7 +116,7 @@ def _begin(parent: str, name: str, start: Start, new_id: str) -> None:
             f"{name}/{NOTE}", json.dumps({"format": FORMAT, **values, "id": new_id}).encode() + b"\n"
         )
     except FileExistsError:
-        if _note(parent, name) is None:  # pragma: no cover - it was removed at this moment
+        if _note(parent, name) is None:  # pragma: no cover - it was removed meanwhile
             raise
 
 
@@ -142,6 +141,6 @@ def _note(parent: str, name: str) -> dict[str, Any] | None:
 
 def _not_own(path: str, why: str) -> NeedsPerson:
     return NeedsPerson(
-        f"The checkpoint {path} is not of this stay of the job: {why}. Its offsets would be another stay's.",
+        f"The checkpoint {path} is of another stay of the job: {why}.",
         hint="Move it away, or give the job another base.",
     )

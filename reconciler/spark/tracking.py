@@ -36,29 +36,29 @@ LOOK_S = 1.0
 TICK_S = 0.01
 BURST = 3
 HERE_S = 10.0
-"""How often the newest location is read."""
+"""Seconds between two reads of the newest location."""
 PAUSE_S = 60.0
-"""How long nothing is tried after a refusal: a login, too many partitions."""
+"""Seconds without a try after a refusal, such as of a login."""
 LAST_S = 10.0
-"""How long the end of the driver waits for the last entry."""
+"""Seconds for which the driver's end waits for the last entry."""
 
 
 class State(StrEnum):
-    """What a tracked query's journal gets, for a metric."""
+    """The state of a tracked query's recorder, for a metric."""
 
     BEGINNING = "beginning"
     RECORDING = "recording"
     FAILING = "failing"
-    """A cluster or store is away: the next look tries again."""
+    """A cluster or store is unreachable: the next look retries."""
     UNABLE = "unable"
-    """This driver cannot record: ``reconciler track`` can."""
+    """This driver cannot record: use ``reconciler track``."""
     STOPPED = "stopped"
     """The job lives elsewhere, and the query was stopped."""
     ENDED = "ended"
 
 
 class RunningQuery(Protocol):
-    """What is needed of a query."""
+    """The part of a query that ``Tracking`` uses."""
 
     @property
     def is_active(self) -> bool: ...
@@ -70,7 +70,7 @@ class RunningQuery(Protocol):
 
 
 class Pace:
-    """One append a second, and ``BURST`` more. That a known number is processed now can wait for two seconds."""
+    """One append a second, and ``BURST`` more. The news that a known number is processed may wait for two seconds."""
 
     def __init__(self) -> None:
         self._spare, self._last = float(BURST), float("-inf")
@@ -88,25 +88,25 @@ class Pace:
 
 
 class Tracking:
-    """One query's recorder. ``state`` and ``trouble`` say how it is; a driver needs no other part of it."""
+    """One query's recorder. A driver needs only ``state`` and ``trouble``."""
 
     def __init__(self, job: str, query: RunningQuery | None = None) -> None:
         self.job = job
         self.state = State.BEGINNING
         self.trouble: ReconcilerError | None = None
-        """Why nothing is recorded now, or why the query was stopped."""
+        """Why the query is not recorded now, or why it was stopped."""
         self.appended = 0
         self._query = query
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def unable(self, why: ReconcilerError) -> Tracking:
-        """Nothing is recorded by this driver; the query goes on."""
+        """Note that this driver cannot record the query, which goes on."""
         self._fail(why, State.UNABLE)
         return self
 
     def begin(self, recorder: StayRecorder, read: Callable[[], Positions | None]) -> Tracking:
-        """Start the thread. ``read`` gives where the query is by its checkpoint, None before there is one."""
+        """Start the thread. ``read`` gives the query's positions by its checkpoint, None before there is one."""
         self._recorder, self._read = recorder, read
         self._pace, self._is_urgent, self._is_early = Pace(), False, False
         self._begun: object = None
@@ -117,7 +117,7 @@ class Tracking:
         return self
 
     def close(self) -> None:
-        """Record what the checkpoint has, and end. The query goes on."""
+        """Record the checkpoint's newest positions, and end. The query goes on."""
         self._closing.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(LAST_S)
@@ -151,14 +151,14 @@ class Tracking:
             self._begun = self._query.begun if self._query is not None else None
 
     def turn(self, now: float, *, is_last: bool = False) -> None:
-        """Look once, and append what is due. Never raises."""
+        """Look once, and append an entry if one is due. Never raises."""
         try:
             if now - self._here_at >= HERE_S:
                 self._recorder.require_here()
                 self._here_at = now
             self._is_early = not is_last and self._pace.wait_s(now, urgent=True) > 0
             if now < self._resume_at or self._is_early:
-                return  # what is looked up now would not be appended now
+                return  # an entry could not be appended yet
             if (found := self._read()) is None:
                 return
             self._is_urgent = self._recorder.look(found) or self._is_urgent
@@ -199,9 +199,9 @@ class Tracking:
 
 
 def another(tracking: Tracking) -> ConfigError:
-    """The error for a second query that is to be tracked as the same job."""
+    """The error for a second query of the same job."""
     return ConfigError(
-        f'The job "{tracking.job}" is tracked in this driver already: its journal has one query\'s numbers.',
+        f'This driver already tracks another query of job "{tracking.job}".',
         hint="Give the other query a job of its own, in [[jobs]].",
     )
 
@@ -274,11 +274,11 @@ class SparkQuery:
         self._query.stop()
 
     def is_committed_only(self, topic: str) -> bool:
-        """Whether it reads committed records only. Of two sources, both have read those."""
+        """Whether it reads committed records only, from at least one of its sources."""
         return any(source.is_committed_only for source in self.sources if source.reads(topic))
 
     def topics_at(self, servers: str, topics: Collection[str]) -> set[str]:
-        """Those of ``topics`` that it reads from this cluster alone."""
+        """The topics, of ``topics``, that it reads from this cluster alone."""
         here = [source for source in self.sources if shared_brokers(source.servers, servers)]
         elsewhere = [source for source in self.sources if source not in here]
         read = {topic for topic in topics if any(source.reads(topic) for source in here)}

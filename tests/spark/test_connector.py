@@ -98,7 +98,7 @@ def test_one_that_was_tried_with_another_spark_takes_its_place_and_that_is_said(
     monkeypatch.setattr(session, "_pyspark_version", lambda: "4.3.0")
     said: list[str] = []
     assert session.with_kafka(Builder(), said.append)._options["spark.jars"]
-    assert said[1:] == ["one for Spark 4.3 could not be fetched: 4.2.0 takes its place, which was tried"]
+    assert said[1:] == ["one for Spark 4.3 could not be fetched: 4.2.0, which was tried, takes its place"]
     for options in ({"spark_jars_packages": FITS}, {"spark_jars_packages": FITS.replace("4.2.0", "4.3.0")}):
         assert session.with_kafka(Builder(**options))._options == Builder(**options)._options
     monkeypatch.setattr(session, "_pyspark_version", lambda: "4.2.0")

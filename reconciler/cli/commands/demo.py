@@ -110,7 +110,7 @@ def _reconciler(arguments: Sequence[str]) -> int:
 
 
 def _report(result: DemoResult) -> None:
-    found, state, group = result.by_ids, result.state, result.restarted
+    found, group = result.by_ids, result.restarted
     anchored, traces = group.anchored, group.unprepared
     lost, doubled = len(found.lost), len(found.doubled)
     _table(
@@ -119,20 +119,15 @@ def _report(result: DemoResult) -> None:
         ("read again", "skipped"),
         {
             "reconciler": (found.seen - found.produced, lost),
-            "the stored offsets as they were": result.unchanged,
-            "MirrorMaker's synced offset of a group that lags": result.lagging,
-            "MirrorMaker, for this job: it commits nothing": result.not_committed,
+            "the stored offsets as they were": result.others.unchanged,
+            "MirrorMaker's synced offset of a group that lags": result.others.lagging,
+            "MirrorMaker, for this job: it commits nothing": result.others.not_committed,
         },
     )
-    counted = {
-        "reconciler: the checkpoint's copy": state.cloned,
-        "the old checkpoint, topic renamed in it": state.renamed,
-        "a new checkpoint, the plan's offsets": state.new_checkpoint,
-    }
-    _table(
-        "12 the stateful query's counts, against a plain count of what was produced",
-        ("counts equal", "clicks lost", "too many"),
-        {name: (f"{each.equal} of {each.counts}", each.too_few, each.too_many) for name, each in counted.items()},
+    counts = result.counts
+    _say(
+        f"\n12 the stateful query's counts: {counts.equal} of {counts.counts} equal a plain count of what was produced"
+        f"\n   clicks lost {counts.too_few} · too many {counts.too_many}"
     )
     _table(
         f"13 a group whose mirror was killed and restarted: {group.sent:,} payments are on b, "
@@ -147,7 +142,7 @@ def _report(result: DemoResult) -> None:
     _say(f"\n   {result.seconds:.0f} seconds.")
     if not result.is_clean:
         differing = f"lost {found.lost[:5]}, doubled {found.doubled[:5]}"
-        say(f"NOT CLEAN: {differing}, {group}, {state.cloned}", stream=sys.stderr)
+        say(f"NOT CLEAN: {differing}, {group}, {counts}", stream=sys.stderr)
 
 
 def _table(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[int | str]]) -> None:

@@ -103,7 +103,7 @@ class ClusterInUse:
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """A group's committed offsets on one topic; empty if it has none.
 
-        A consumer asks, and joins nothing: the admin client's request for them ends the whole process (librdkafka's
+        A consumer that does not join the group asks: the admin client's request ends the whole process (librdkafka's
         issue 5040) while the group's coordinator starts or moves.
         """
         from confluent_kafka import Consumer, TopicPartition
@@ -148,7 +148,7 @@ class ClusterInUse:
 
 
 def _last(consumer: Any, topic: str, number: int, start: int, end: int) -> tuple[bytes | None, bytes | None] | None:
-    """The last record in front of ``end``, where markers of transactions may stand."""
+    """The last record before ``end``, behind which markers of transactions may be."""
     from confluent_kafka import TopicPartition
 
     begin, back, found = end, _FEW_OFFSETS, None

@@ -27,9 +27,9 @@ START_SECONDS = 60
 # For servers that live for minutes: a quick start matters more than peak speed.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 FEATURES = "bootstrap.checkpoint"
-"""What Kafka's tool writes beside a cluster's id: the features of its version. It is the same for every cluster."""
+"""The features of Kafka's version, which its tool writes beside a cluster's id. They are the same for every cluster."""
 CLASSES = "classes.jsa"
-"""An archive of loaded classes beside the jars, with which a server starts at half the cost; the tests make it."""
+"""An archive of loaded classes beside the jars, which halves the cost of a server's start; the tests make it."""
 
 
 def java_command(jars: Path, main: str, *arguments: str, heap: str, jvm: Sequence[str] = ()) -> list[str]:
@@ -53,7 +53,7 @@ def java_command(jars: Path, main: str, *arguments: str, heap: str, jvm: Sequenc
 
 
 def sharing(jars: Path) -> list[str]:
-    """The JVM's options to start with the archive, if there is one. A JVM that rejects it says nothing, and is slow."""
+    """The JVM's options to start with the archive, if there is one. A JVM that rejects it is only slow."""
     archive = jars / CLASSES
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.exists() else []
 

@@ -145,7 +145,7 @@ def test_a_cluster_whose_tasks_always_die_gives_one_clear_error(
     config = jobs.config(id="python:distributed_ids:deadly")
     assert main(["plan", "-c", str(config), "--engine", "spark"]) == ExitCode.UNREACHABLE
     said = capsys.readouterr().err
-    assert "The Spark cluster gave the searches up:" in said
+    assert "Spark stopped the searches:" in said
     assert "Traceback" not in said
 
 

@@ -225,7 +225,7 @@ def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
     [
         ("Job aborted due to stage failure: Task 3 failed 4 times.\n\tat x\n", Unreachable, "Task 3 failed 4 times. "),
         ("\nJob aborted\nModuleNotFoundError: No module named 'reconciler'\n", ConfigError, '"reconciler"'),
-        ("", Unreachable, "gave the searches up: Exception."),
+        ("", Unreachable, "stopped the searches: Exception."),
     ],
 )
 def test_sparks_error_becomes_one_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:

@@ -66,7 +66,7 @@ def test_a_planned_start_asks_no_cluster() -> None:
 
 
 def test_offsets_of_another_cluster_are_not_read(log: MemoryLog) -> None:
-    with pytest.raises(NeedsPerson, match="is a, and the offsets that job clicks has stored are in the numbering of b"):
+    with pytest.raises(NeedsPerson, match="is a, and the stored offsets of job clicks are of cluster b"):
         completed(replace(AT_HOME, cluster_id="b"), log)
 
 

@@ -32,7 +32,7 @@ def test_a_jobs_checkpoint_from_before_is_continued_in_its_first_stay_only(base:
     for path in (base, f"{base}-3"):
         Files(Path(path)).batch(0, {"o": {0: 1}})
     assert checkpoint_at(f"{base}/", AT_HOME) == base
-    with pytest.raises(NeedsPerson, match="clicks-3 is not of this stay of the job: it has batches, and no note"):
+    with pytest.raises(NeedsPerson, match="clicks-3 is of another stay of the job: it has batches, and no note"):
         checkpoint_at(base, MOVED)
 
 
