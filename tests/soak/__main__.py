@@ -1,0 +1,55 @@
+"""``python -m tests.soak --moves 20 --seed 1``: one line of JSON a move, and a last one with all sinks' counts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from reconciler.artifacts import kafka_jars
+from tests.demo.lab.servers.postgresql import PostgresServer
+from tests.soak.choices import moves
+from tests.soak.estate import Estate, SoakFailed
+from tests.soak.jobs import Jobs
+from tests.soak.story import Soak
+
+
+def soak(folder: Path, seed: int, count: int, *, with_faults: bool) -> None:
+    """Play ``count`` moves below ``folder``. Raises SoakFailed at the first broken promise."""
+    with ExitStack() as stack:
+        server = PostgresServer(folder / "postgresql")
+        stack.callback(server.stop)
+        server.start()
+        jobs = Jobs(folder, server.url())
+        stack.callback(jobs.close)
+        story = Soak(Estate(folder, kafka_jars(lambda _: None), stack), jobs)
+        story.begin()
+        for line in story.play(moves(seed, count, with_faults=with_faults)):
+            print(json.dumps(line), flush=True)
+        print(json.dumps({"moves": count, "seed": seed, "produced": len(story.estate.produced), **story.finish()}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--moves", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--folder", type=Path, help="kept; else a temporary one is deleted")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        try:
+            soak(folder, given.seed, given.moves, with_faults=not given.no_faults)
+        except SoakFailed as failed:
+            print(f"FAILED: {failed}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""One Spark driver for all queries and range batches of a soak: told by lines of JSON what to start and to stop.
+
+It answers each line with one. A job is started from the file that its hook wrote, as a team's own program would be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from reconciler.spark.started import Job, job
+from reconciler.state.start import load
+from tests.soak.estate import ID
+from tests.spark.sessions import local_session
+
+IDS = f"cast(filter(headers, h -> h.key = '{ID}')[0].value as string) as id"
+PER_BATCH = "150"
+
+
+class Driver:
+    """The running queries and loops, by the names of their jobs."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        self._folder = folder
+        self._database = database
+        self._spark = local_session("soak", spark_sql_shuffle_partitions="2")
+        self._stop: dict[str, Callable[[], None]] = {}
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        name = asked["job"]
+        if asked["do"] == "stop":
+            self._stop.pop(name, lambda: None)()
+            return {}
+        begin = {"files": self._files, "rows": self._rows, "sums": self._sums, "ranges": self._ranges}[name]
+        self._stop[name] = begin(job(start=load(Path(asked["start"]).read_text(), asked["start"])))
+        return {}
+
+    def _track(self, own: Job, writer: Any) -> Callable[[], None]:
+        query = writer.option("checkpointLocation", own.checkpoint).trigger(processingTime="200 milliseconds").start()
+        own.track(query)
+        return query.stop  # type: ignore[no-any-return]
+
+    def _read(self, own: Job) -> Any:
+        return own.read(self._spark, {"maxOffsetsPerTrigger": PER_BATCH})
+
+    def _files(self, own: Job) -> Callable[[], None]:
+        """Ids into Spark's file sink."""
+        frame = self._read(own).selectExpr(IDS)
+        return self._track(own, frame.writeStream.format("json").option("path", str(self._folder / "files")))
+
+    def _rows(self, own: Job) -> Callable[[], None]:
+        """Ids into PostgreSQL, each batch in one transaction with its number."""
+
+        def write(batch: Any, number: int) -> None:
+            import psycopg
+
+            ids = [row.id for row in batch.selectExpr(IDS).collect()]
+            with psycopg.connect(self._database) as connection:
+                new = connection.execute("INSERT INTO batches VALUES (%s) ON CONFLICT DO NOTHING", (number,))
+                if new.rowcount:
+                    with connection.cursor() as cursor:
+                        cursor.executemany(
+                            "INSERT INTO rows VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET n = rows.n + 1",
+                            [(each,) for each in ids],
+                        )
+
+        return self._track(own, self._read(own).writeStream.foreachBatch(write))
+
+    def _sums(self, own: Job) -> Callable[[], None]:
+        """Counts by key, in Spark's state."""
+        counted = self._read(own).selectExpr("cast(key as string) as name").groupBy("name").count()
+
+        def write(batch: Any, number: int) -> None:
+            rows = {row["name"]: row["count"] for row in batch.collect()}
+            place = self._folder / "sums" / f"{number:08d}.json"
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(json.dumps(rows))
+
+        return self._track(own, counted.writeStream.outputMode("update").foreachBatch(write))
+
+    def _ranges(self, own: Job) -> Callable[[], None]:
+        """Ids, range by range, at least once."""
+        from reconciler.spark.ranges.planning import Caps
+        from reconciler.spark.ranges.runner import RangeBatches, at_least_once
+
+        ended = threading.Event()
+        lines = self._folder / "ranges.txt"
+
+        def write(frame: Any, _: object) -> None:
+            ids = [row.id for row in frame.selectExpr(IDS).collect()]
+            with lines.open("a") as file:
+                file.write("".join(f"{each}\n" for each in ids))
+
+        def loop() -> None:
+            batches = RangeBatches(
+                self._spark,
+                topics=list(own.start.topics),
+                group="ranges",
+                bootstrap_servers=own.start.bootstrap_servers,
+                store=f"sqlite:///{self._folder}/ranges.db",
+                caps=Caps(per_run=int(PER_BATCH)),
+                id=f"header:{ID}",
+            )
+            try:
+                while not ended.is_set():
+                    if batches.run_once(at_least_once(write)) is None:
+                        ended.wait(0.3)
+            finally:
+                batches.close()
+
+        thread = threading.Thread(target=loop, name="ranges")
+        thread.start()
+
+        def stop() -> None:
+            ended.set()
+            thread.join()
+
+        return stop
+
+
+def lines_of(stream: Iterator[str]) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in stream)
+
+
+if __name__ == "__main__":
+    driver = Driver(Path(sys.argv[1]), sys.argv[2])
+    print("{}", flush=True)
+    for asked in lines_of(sys.stdin):
+        try:
+            found = driver.answer(asked)
+        except Exception as error:  # noqa: BLE001 the caller says which job it was
+            found = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), flush=True)
