@@ -84,8 +84,8 @@ class Driver:
 
     def _ranges(self, own: Job) -> Callable[[], None]:
         """Ids, range by range, at least once."""
-        from reconciler.spark.ranges.planning import Caps
-        from reconciler.spark.ranges.runner import RangeBatches, at_least_once
+        from reconciler.spark.batches.planning import Caps
+        from reconciler.spark.batches.runner import RangeBatches, at_least_once
 
         ended = threading.Event()
         lines = self._folder / "ranges.txt"
