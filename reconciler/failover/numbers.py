@@ -190,7 +190,8 @@ def _committed_by_mirror(
     if not asked:
         return ()
     reader = outside.patient(config.search)
-    found = of_any_mirror(asked, job.group_names, reader, mirrors_to(gathered.here.cluster, config))
+    judged = {key: number if recorded.has_record(gathered, key) else None for key, number in asked.items()}
+    found = of_any_mirror(judged, job.group_names, reader, mirrors_to(gathered.here.cluster, config))
     return {(key, asked[key]) for key in found}
 
 

@@ -10,7 +10,8 @@ Theory of operation. The place is read first and then the journal, so that the j
       only if it is in the numbering of this stay's records, and not in that of the cluster that was left. Such a one
       also outranks what the plan replaced there, if it was written with the number.
 - R3  In a stay that no plan began, a number of which nothing is recorded counts, not checked: a job that runs already
-      is not stopped (A20). In a later stay it counts only if no one but this stay's job can have written it.
+      is not stopped (A20). In a later stay it counts only if no one but this stay's job can have written it: a
+      partition that was added since. In a group it is a mirror's if a mirror has any checkpoint of it.
 - R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
 - R5  From ``writing`` until ``lives``, the numbers are the plan's, and the place is not read.
 - R6  Where two streams have one name on different clusters, and the plan had no number of the one, the number that it
@@ -214,6 +215,13 @@ def unknown_numbers(found: Gathered) -> dict[TopicPartition, int]:
     return unknown
 
 
+def has_record(found: Gathered, key: TopicPartition) -> bool:
+    """Whether the plan that began the stay, or its journal, has the partition."""
+    at = StreamPartition(*found.place.names[key.topic], key.partition)
+    planned = found.plan is not None and at in found.plan.rows
+    return planned or any(each.processed for each in known_of(found.journal, at))
+
+
 def malformed(row: Row | None) -> Malformed | None:
     """Why the row cannot be read; None if it can, or there is none."""
     return None if row is None else row.malformed
@@ -292,7 +300,7 @@ class _Partition:
         if self._is_left_over(held.number):
             return None
         stay = self.found.here.stay
-        others = held.shared or self.found.was_here or self.found.place.traits.holds_commits
+        others = held.shared or (self.found.was_here and not self.found.place.traits.holds_commits)
         is_own = held.of_stay == stay if held.of_stay is not None else self.found.plan is None or not others
         is_own = is_own or (held.of_stay is None and self._is_numbered_here(row.stored.anchor))
         if held.of_mirror or not is_own:

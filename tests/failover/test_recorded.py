@@ -289,10 +289,16 @@ class Rows:
         return [row for row in self._rows if row.key.topic in topics]
 
 
-def test_a_groups_new_partition_needs_a_decision_as_a_mirror_may_have_committed_it() -> None:
+@pytest.mark.parametrize("of_mirror", [frozenset(), frozenset({5})])
+def test_a_groups_number_of_a_new_partition_is_its_own_unless_a_mirror_has_a_checkpoint_of_it(
+    of_mirror: frozenset[int],
+) -> None:
     row = Row(TopicPartition("a.events", 1), StoredOffset(5), "v")
-    found = judged(History(at=NEW), Rows(row), A_GROUP)  # type: ignore[arg-type]
-    assert isinstance(found, Undecided)
+    found = judged(History(at=NEW, of_mirror=of_mirror), Rows(row), A_GROUP)  # type: ignore[arg-type]
+    if of_mirror:
+        assert isinstance(found, Undecided)
+    else:
+        assert found == is_at(5, None, 0, 0, Basis.NOT_CHECKED)
 
 
 def test_an_anchor_that_was_kept_apart_does_not_outrank_what_the_plan_replaced() -> None:

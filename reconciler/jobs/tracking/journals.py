@@ -27,6 +27,7 @@ from reconciler.failover.recorded import (
     Recorded,
     Undecided,
     gather,
+    has_record,
     judge,
     lag_of,
     number_in,
@@ -244,7 +245,10 @@ class StayJournal:
         }
         if not asked or not self._place.traits.holds_commits:
             return {}
-        return of_any_mirror(asked, self._job.group_names, self._reader, self._mirrors)
+        assert self._gathered is not None
+        found = replace(self._gathered, journal=self._recorder.entries())
+        judged = {key: number if here.stay == 1 or has_record(found, key) else None for key, number in asked.items()}
+        return of_any_mirror(judged, self._job.group_names, self._reader, self._mirrors)
 
     def _judge(self) -> Mapping[StreamPartition, Recorded | Undecided]:
         assert self._gathered is not None

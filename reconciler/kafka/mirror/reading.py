@@ -288,13 +288,14 @@ UNKNOWN = "MirrorMaker's group sync may have put this offset over the corrected 
 
 
 def of_any_mirror(
-    numbers: Mapping[TopicPartition, int],
+    numbers: Mapping[TopicPartition, int | None],
     groups: frozenset[str],
     reader: LogReader,
     mirrors: Iterable[tuple[str, ...]],
 ) -> dict[TopicPartition, str]:
     """Those of a group's numbers that a mirror may have committed, each with the reason.
 
+    A number None is any: it counts as the mirror's if the mirror has a checkpoint of the partition.
     ``groups``: the group's names on all clusters. ``mirrors``: the names of each mirror's checkpoints, of which the
     first one that exists counts.
     """
@@ -313,14 +314,14 @@ def mirrors_to(cluster: str, config: Config) -> list[tuple[str, ...]]:
 
 
 def named_by_mirror(
-    numbers: Mapping[TopicPartition, int], groups: frozenset[str], reader: LogReader, names: tuple[str, ...]
+    numbers: Mapping[TopicPartition, int | None], groups: frozenset[str], reader: LogReader, names: tuple[str, ...]
 ) -> dict[TopicPartition, str]:
     """As ``of_any_mirror``, for the mirror whose checkpoints are in the first of these topics that exists."""
     wanted = {key: Wanted(key, key, None, groups) for key in numbers}
     known, found = read_pairs(reader, OwnTopics((), names), list(wanted.values())), dict[TopicPartition, str]()
     for key, number in numbers.items():
         checkpoints = [each for each in known.of(key, key).checkpoints if each.group in groups]
-        if any(each.downstream == number for each in checkpoints):
+        if any(number in (None, each.downstream) for each in checkpoints):
             found[key] = NAMED
         elif doubt := known.doubt(wanted[key]):
             found[key] = f"{UNKNOWN}: {doubt}"

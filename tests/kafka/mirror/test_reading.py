@@ -109,6 +109,14 @@ def test_a_checkpoint_counts_under_any_of_a_groups_names(log: Counting) -> None:
     assert not of_any_mirror({THERE: 21}, frozenset({"others"}), log, [(CHECKPOINTS,)])
 
 
+@pytest.mark.parametrize(("group", "is_found"), [("readers", True), ("others", False)])
+def test_any_number_is_the_mirrors_where_it_has_a_checkpoint_of_the_partition(
+    log: Counting, group: str, is_found: bool
+) -> None:
+    write_checkpoints(log, (31, 21), group="readers")
+    assert bool(of_any_mirror({THERE: None}, frozenset({group}), log, [(CHECKPOINTS,)])) is is_found
+
+
 def test_records_of_an_unknown_format_are_counted(log: Counting) -> None:
     write_checkpoints(log, (31, 21))
     log.partition(CHECKPOINTS, 0).append(1, checkpoint_key("g"), b"\x00\x01 another version")
