@@ -104,6 +104,7 @@ class Driver:
                 store=f"sqlite:///{self._folder}/ranges.db",
                 caps=Caps(per_run=int(PER_BATCH)),
                 id=f"header:{ID}",
+                job=own,
             )
             try:
                 while not ended.is_set():
