@@ -262,7 +262,7 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
         return check(config, jobs, outside, by_hand)
     refuse_several_places(config, jobs, by_hand or ByHand())
     cluster_id = outside.patient(config.search).describe(()).cluster_id
-    each = _Each(config, outside, by_hand or ByHand(), jobs)
+    each = _IsolatedCheck(config, outside, by_hand or ByHand(), jobs)
     each.check()
     if not each.parts and (bug := next((e for e in each.failed.values() if not isinstance(e, ReconcilerError)), None)):
         raise bug
@@ -274,7 +274,7 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
     return _merged(config, jobs, outside, each, cluster_id)
 
 
-class _Each:
+class _IsolatedCheck:
     """One check of several jobs: ``parts`` are the checks that succeeded, ``failed`` the jobs that had none."""
 
     def __init__(self, config: Config, outside: Outside, by_hand: ByHand, jobs: Sequence[Job]) -> None:
@@ -335,7 +335,7 @@ class _Each:
             )
 
 
-def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _Each, cluster_id: str) -> Checked:
+def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _IsolatedCheck, cluster_id: str) -> Checked:
     """One result of all parts, with the jobs in the order of the configuration."""
     plans = {job.name: job for part in each.parts for job in part.plan.jobs}
     gathered = {job.job.name: job for part in each.parts for job in part.jobs}

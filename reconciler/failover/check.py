@@ -195,7 +195,7 @@ def _search(
     if are_starts and any(at.unread_from is not None for at in places):
         from reconciler.failover import undelivered  # only jobs that come back need it
 
-        found |= undelivered.held_back(config, outside, cluster, places, questions, found)
+        found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)
     described = beside(lambda: reader.describe(topics))  # while the rows are made
     plans = [_job_plan(config, job, found, by_person, by_hand, near) for job in gathered]

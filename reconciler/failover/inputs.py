@@ -103,9 +103,9 @@ def with_topics(
     """The configuration with the topics that the jobs' patterns match now. Raises as ``topics.expand``."""
     if not any(job.patterns for job in jobs):
         return config
-    from reconciler.failover.topics import expanded
+    from reconciler.failover.topics import expand_for
 
-    return expanded(config, jobs, locations, to, state_of(config), lenient=lenient)
+    return expand_for(config, jobs, locations, to, state_of(config), lenient=lenient)
 
 
 def for_plan(config: Config, plan: Plan) -> Config:

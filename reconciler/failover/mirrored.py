@@ -126,7 +126,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     synced, note = _synced(known, {name: job.group for job in jobs for name in job.group_names}, read_group)
     notes.append(note)
     groups = group_accounts(known.checkpoints, ends, synced or {})
-    bare = unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
+    bare = find_unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
     notes += _unproven(bare)
     asked = settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)
     return MirrorReport(
@@ -147,7 +147,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     )
 
 
-def _unproven(found: Unprepared) -> list[str]:
+def _unproven(found: UnpreparedFindings) -> list[str]:
     """Why the mirror's records prove nothing, as ``check`` says it; without records the tally says enough."""
     details = (each.detail for each in found.with_syncs.values() if each.resume_offset is None)
     return list(dict.fromkeys(each for each in details if not each.startswith("stored without an anchor")))[:3]
@@ -216,7 +216,7 @@ def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str
         asked = {}
         for at in (at for at in job.places if at.key in rows):
             own = [each for each in known.checkpoints.get(at.destination, ()) if each.group in job.job.group_names]
-            if (graded := wanted(rows[at.key], handed_out(at, own))) is not None:
+            if (graded := wanted(rows[at.key], mirrors_offset(at, own))) is not None:
                 asked[at.destination] = graded
         for place, grade in grades(reader, job.job.identity, asked).items():
             found |= {(group, place): grade for group in job.job.group_names}
@@ -247,7 +247,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Unprepared:
+class UnpreparedFindings:
     """The findings by place: with syncs, and by checkpoints alone.
 
     ``unknown``: places whose number at the source is not known, or that already have an offset of this cluster.
@@ -258,9 +258,9 @@ class Unprepared:
     unknown: tuple[Key, ...]
 
 
-def unprepared(
+def find_unprepared(
     config: Config, jobs: Sequence[GatheredJob], known: Known, outside: Outside, cluster_id: str
-) -> Unprepared:
+) -> UnpreparedFindings:
     """Raises Unreachable and Refused as the engine does."""
     numbers: dict[Key, tuple[JobPartition, int]] = {}
     unknown = []
@@ -281,7 +281,7 @@ def unprepared(
             asked[key, with_syncs] = Inquiry(at.destination, partial(reconcile, question))
     settings = EngineSettings(config.search.deadline_s, outside.on_progress)
     found = outside.run(outside.reader, asked, clock=outside.monotonic, settings=settings).found
-    return Unprepared(
+    return UnpreparedFindings(
         {key: found[key, True].finding for key in numbers},
         {key: found[key, False].finding for key in numbers},
         tuple(unknown),
@@ -310,7 +310,7 @@ def source_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> 
     return stored.offset
 
 
-def handed_out(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
+def mirrors_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
     """MirrorMaker's offset for the job's group in this partition; None if it has none for what is stored."""
     offset, stored, row = source_offset(at, checkpoints), at.selected.stored, at.selected.row
     if offset is None or stored is None or row is None:

@@ -32,7 +32,7 @@ from reconciler.state.locations import Location
 from reconciler.state.store import open_state
 
 
-def expanded(
+def expand_for(
     config: Config,
     jobs: Sequence[Job],
     locations: Mapping[str, Location | None],
@@ -113,7 +113,7 @@ def expand(
     found = {}
     for job in (job for job in jobs if job.patterns):
         try:
-            found[job.name] = _expanded(config, job, where[job.name], known, lenient)
+            found[job.name] = _expand(config, job, where[job.name], known, lenient)
         except ReconcilerError as error:
             if len(jobs) == 1:
                 raise
@@ -121,7 +121,7 @@ def expand(
     return replace(config, jobs=tuple(found.get(job.name, job) for job in config.jobs)) if found else config
 
 
-def _expanded(config: Config, job: Job, at: Reading, known: Known, lenient: bool) -> Job:
+def _expand(config: Config, job: Job, at: Reading, known: Known, lenient: bool) -> Job:
     naming, clusters = config.topics.naming, tuple(config.clusters)
 
     def streams(names: Iterable[str], cluster: str) -> list[Stream]:

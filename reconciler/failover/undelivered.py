@@ -117,7 +117,7 @@ def in_order(marks: Sequence[Mark], copies: Sequence[Mark]) -> int:
     return len(marks)
 
 
-def held_back(
+def find_undelivered(
     config: Config,
     outside: Outside,
     here: ClusterInfo,

@@ -23,14 +23,23 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
+from reconciler.core.errors import (
+    Changed,
+    ConfigError,
+    ExitCode,
+    NeedsPerson,
+    OutcomeUnknown,
+    ReconcilerError,
+    as_sentence,
+    worst,
+)
 from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.apart import read_all
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import UnlistedTopics, no_rows
-from reconciler.failover.writing.rows import confirm, name_of, put
+from reconciler.failover.writing.plan_checks import AGAIN
 from reconciler.fileio import FileKind, making, refuse_unwritable, why, write_whole
 from reconciler.near import known_names
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
@@ -204,13 +213,12 @@ def _import(
             store = open_store(job.store)
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
-        names = [name_of(job, len(changes)) for job, _, changes in work if changes]
+        names = [_name_of(job, len(changes)) for job, _, changes in work if changes]
         written.intend(*_names_of(lacks), *names)
         total += _append(lacks)
         for job, store, changes in work:  # every job is checked before the first is written
             if changes:
-                put(store, job, changes, "import", clock_ms(), any_written=total > 0)
-                confirm(store, job, {change.key: change.new for change in changes})
+                _put(store, job, changes, any_written=total > 0)
                 total += len(changes)
     every = len(lines) + sum(each.count for each in recorded.values())
     log.info("%s written, %s existed already.", counted(total, "line"), f"{every - total:,}")
@@ -295,6 +303,35 @@ def _refuse_malformed(row: Row | None) -> None:
     if row is not None and row.malformed is not None:
         bad = row.malformed
         raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then run this again.")
+
+
+def _name_of(job: Job, rows: int) -> str:
+    """A job's write in sentences."""
+    return f'job "{job.name}" ({counted(rows, "offset")})'
+
+
+def _put(store: OffsetStore, job: Job, changes: Sequence[Change], *, any_written: bool) -> None:
+    """Write one job's changes by compare-and-set.
+
+    Raises Changed for a conflict, and OutcomeUnknown if other rows or, by ``any_written``, other jobs were written.
+    """
+    try:
+        with written.writing(_name_of(job, len(changes))):
+            result = store.write(job.group, changes, reason="import", now_ms=clock_ms())
+            if not result.conflicts:
+                return
+            problem = f'The store of job "{job.name}" changed while it was being written: {result.conflicts[0]}'
+            if result.written:
+                raise OutcomeUnknown(
+                    f"{problem}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
+                )
+            raise Changed(f"{problem}.{'' if any_written else ' Nothing was written.'}", hint=AGAIN)
+    except ReconcilerError as error:
+        if not any_written or isinstance(error, OutcomeUnknown):
+            raise
+        raise OutcomeUnknown(
+            f'Other jobs were written, job "{job.name}" was not: {error.message}', hint="Run this again."
+        ) from error
 
 
 # ---------------------------------------------------------------- what the state store has

@@ -26,7 +26,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, Refusal, check_still, check_writable, prepare, write
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
-from reconciler.jobs.hook.checkpoint import of
+from reconciler.jobs.hook.checkpoint import original_of
 from reconciler.places.registry import traits
 from reconciler.plan import signing
 from reconciler.plan.document import Plan
@@ -227,7 +227,7 @@ def _write(
 def _copy(job: Job, plan: Plan, config: Config, state: JobState, outside: Outside, options: argparse.Namespace) -> None:
     """Copy the job's checkpoint to the plan's offsets, and record the copy as the one that it goes on in."""
     base = context.read_config(options).chosen(job.name)[0]
-    original = of(base, job)
+    original = original_of(base, job)
     assert original is not None, "only a checkpoint is refused as COPIED"
 
     def copied() -> str:

@@ -27,12 +27,12 @@ from reconciler.core.text import counted
 from reconciler.failover.check import check
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
 from reconciler.failover.checkpoint.verify import (
-    beside_its_sinks,
+    compare_with_sinks,
     first_anchors,
+    repeat_whole_or_empty,
     unproven,
     verify,
     verify_configured,
-    whole_or_empty,
 )
 from reconciler.failover.inputs import for_plan
 from reconciler.failover.inputs import outside as the_outside
@@ -186,8 +186,8 @@ def _placed(
         translate(found, job)  # a plan that does not fit is refused before anything is asked
         job = without_uneven_ends(_with_ends(plan, job, config, outside), uneven_ends(found))
     moved = translate(found, job)
-    sinks = beside_its_sinks(config, job, found, moved, original.path)
-    return _Placed(*whole_or_empty(found, job, moved, sinks, policy), sinks=len(sinks))
+    sinks = compare_with_sinks(config, job, found, moved, original.path)
+    return _Placed(*repeat_whole_or_empty(found, job, moved, sinks, policy), sinks=len(sinks))
 
 
 def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:

@@ -114,7 +114,7 @@ def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
 # ---------------------------------------------------------------- the sinks
 
 
-def beside_its_sinks(
+def compare_with_sinks(
     config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation, path: str
 ) -> tuple[SinkRow, ...]:
     """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
@@ -135,7 +135,7 @@ def beside_its_sinks(
     return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
 
 
-def whole_or_empty(
+def repeat_whole_or_empty(
     found: Checkpoint, job: JobPlan, moved: Translation, sinks: Iterable[SinkRow], policy: StartPolicy
 ) -> tuple[JobPlan, Translation, int]:
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.

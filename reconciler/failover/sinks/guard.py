@@ -45,12 +45,12 @@ class Repeated:
     accepting: str = ""
 
 
-AS_IT_IS = Repeated()
+NOTHING_AGAIN = Repeated()
 """A start that moves no offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueryState:
     """Where a query's checkpoint stands. ``begun``: the last batch that it began, -1 for none.
 
     ``has_records``: that batch has records, if it is not committed; ``is_empty``: it has certainly none, and puts out
@@ -62,7 +62,7 @@ class Standing:
     committed: bool
     has_records: bool = False
     is_empty: bool = False
-    again: Repeated = AS_IT_IS
+    again: Repeated = NOTHING_AGAIN
 
     @property
     def next_batch(self) -> int:
@@ -78,7 +78,7 @@ class Standing:
         return self.begun - 1 if self.repeats else self.begun
 
 
-NEW = Standing(None, -1, committed=True)
+NEW = QueryState(None, -1, committed=True)
 """A checkpoint that does not exist yet."""
 FROM_THE_BEGINNING = (
     "another query has written to it, and a new checkpoint without a stored offset reads everything again: what is "
@@ -87,12 +87,12 @@ FROM_THE_BEGINNING = (
 )
 
 
-def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = True) -> Standing:
+def query_state(found: Checkpoint, again: Repeated = NOTHING_AGAIN, *, stateful: bool = True) -> QueryState:
     """Where this checkpoint stands. ``stateful``: its query may put out records in a batch that has none."""
     begun = -1 if found.last is None else found.last.batch
     moves = any(has_records(each) for each in found.positions)
     still = all(adds_nothing(found, each.name) for each in found.positions)
-    return Standing(
+    return QueryState(
         found.query_id,
         begun,
         found.committed,
@@ -102,13 +102,13 @@ def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = 
     )
 
 
-def ask(sink: Sink, at: Standing) -> Taken | None:
+def ask(sink: Sink, at: QueryState) -> Taken | None:
     """The batches of this query that the sink has; None for a query that gets a new name when it starts."""
     app_id = sink.app_id or at.query_id
     return sink.last_taken(app_id) if app_id is not None or not sink.knows_queries else None
 
 
-def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
+def lacks(sink: Sink, at: QueryState, taken: Taken | None) -> bool:
     """True if batches are missing in the sink that the checkpoint has committed.
 
     Those of a running query are there by then: a sink that was asked before its checkpoint must be asked again.
@@ -116,7 +116,7 @@ def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
     return sink.takes_every_batch and taken is not None and taken.batch is not None and taken.batch < at.last_committed
 
 
-def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
+def judge(sink: Sink, at: QueryState, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
     """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
     outcome, detail = _judged(sink, at, taken, lacking=lacking)
     if taken is not None and taken.batch is not None and not taken.whole and outcome not in SINK_STOPS:
@@ -125,7 +125,7 @@ def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = Fals
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)
 
 
-def begun_anew(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
+def judge_new_checkpoint(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
     """The row of a query that begins with a new checkpoint; ``placed``: at offsets that were stored.
 
     The name of its batches is new, so the sink takes all of them. Records that it has already are then there twice.
@@ -137,7 +137,7 @@ def begun_anew(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
     return replace(row, outcome=SinkOutcome.DOUBLES, detail=_again(again) if placed else FROM_THE_BEGINNING)
 
 
-def _judged(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool) -> tuple[SinkOutcome, str]:
+def _judged(sink: Sink, at: QueryState, taken: Taken | None, *, lacking: bool) -> tuple[SinkOutcome, str]:
     if taken is None:
         if at.begun >= 0 and at.query_id is None:
             return SinkOutcome.UNSEEN, _without_id(at)
@@ -162,7 +162,7 @@ def _judged(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool) -> 
     return _repeated(at)
 
 
-def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
+def _nothing(sink: Sink, at: QueryState, taken: Taken) -> tuple[SinkOutcome, str]:
     if at.last_committed < 0:
         if at.again.before and sink.knows_queries and sink.has_queries():
             return SinkOutcome.DOUBLES, _again(at.again)
@@ -181,7 +181,7 @@ def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
     )
 
 
-def _without_id(at: Standing) -> str:
+def _without_id(at: QueryState) -> str:
     return (
         "the checkpoint has lost its query's id, the file metadata: the query would get a new one, and the sink would "
         f"take batch {at.next_batch} even if it has it already. Restore the file, or write it again, as "
@@ -197,7 +197,7 @@ def _undone(taken: Taken) -> str:
     )
 
 
-def _lacks(at: Standing, last: int) -> str:
+def _lacks(at: QueryState, last: int) -> str:
     return (
         f"it has no batch after {last}, and the checkpoint has committed batch {at.last_committed}: what lies between "
         "is not in it, and would never come. It is another sink, or a replica or a backup that is behind: correct the "
@@ -213,7 +213,7 @@ def _again(again: Repeated) -> str:
     )
 
 
-def _drops(sink: Sink, at: Standing, last: int) -> str:
+def _drops(sink: Sink, at: QueryState, last: int) -> str:
     first = at.begun + 1
     lost = f"batch {last}" if first == last else f"batches {first} to {last}"
     if at.begun < 0:
@@ -232,7 +232,7 @@ def _drops(sink: Sink, at: Standing, last: int) -> str:
     )
 
 
-def _others_batch(at: Standing, taken: Taken) -> tuple[SinkOutcome, str] | None:
+def _others_batch(at: QueryState, taken: Taken) -> tuple[SinkOutcome, str] | None:
     """The sink has a batch of this number that is not this checkpoint's."""
     if taken.is_empty and at.has_records:
         return (
@@ -252,7 +252,7 @@ def _others_batch(at: Standing, taken: Taken) -> tuple[SinkOutcome, str] | None:
     return None
 
 
-def _repeated(at: Standing) -> tuple[SinkOutcome, str]:
+def _repeated(at: QueryState) -> tuple[SinkOutcome, str]:
     if at.again.of_batch:
         return (
             SinkOutcome.DOUBLES,

@@ -30,16 +30,16 @@ from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.failover.sinks.guard import (
-    AS_IT_IS,
+    NOTHING_AGAIN,
+    QueryState,
     Repeated,
     Sink,
-    Standing,
     Taken,
     ask,
-    begun_anew,
     judge,
+    judge_new_checkpoint,
     lacks,
-    standing,
+    query_state,
 )
 from reconciler.places.checkpoint.restart import Checkpoint
 from reconciler.places.folder import open_folder
@@ -64,7 +64,9 @@ def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
     if not job.sinks:
         return plan
     if traits(job.store).corrected_in_copy:
-        rows = rows_of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
+        rows = rows_of_checkpoint(
+            job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else NOTHING_AGAIN
+        )
     elif is_corrected:
         rows = rows_of_new_checkpoint(job.sinks, repeated(plan))
     else:
@@ -75,14 +77,14 @@ def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
     return replace(plan, sinks=rows)
 
 
-def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
-    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``Standing``."""
+def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = NOTHING_AGAIN) -> tuple[SinkRow, ...]:
+    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``QueryState``."""
     from reconciler.places.checkpoint.reading import read_checkpoint
 
     opened = [open_sink(each) for each in sinks]
     name = read_checkpoint(path).query_id
-    taken = [ask(sink, Standing(name, -1, committed=True)) for sink in opened]
-    at = standing(read_checkpoint(path), again, stateful=is_stateful(path))
+    taken = [ask(sink, QueryState(name, -1, committed=True)) for sink in opened]
+    at = query_state(read_checkpoint(path), again, stateful=is_stateful(path))
     return tuple(judged_row(sink, at, each) for sink, each in zip(opened, taken, strict=True))
 
 
@@ -91,17 +93,17 @@ def is_stateful(path: str) -> bool:
     return bool(open_folder(path).names("state"))
 
 
-def judged_row(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
+def judged_row(sink: Sink, at: QueryState, taken: Taken | None) -> SinkRow:
     """The sink's row. ``taken``: its answer before the checkpoint was read; a sink that seems behind is asked again."""
     lacking = lacks(sink, at, taken) and lacks(sink, at, ask(sink, at))
     return judge(sink, at, taken, lacking=lacking)
 
 
 def rows_of_new_checkpoint(
-    sinks: Iterable[str], again: Repeated = AS_IT_IS, *, placed: bool = True
+    sinks: Iterable[str], again: Repeated = NOTHING_AGAIN, *, placed: bool = True
 ) -> tuple[SinkRow, ...]:
     """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
-    return tuple(begun_anew(sink, again, placed=placed) for sink in map(open_sink, sinks))
+    return tuple(judge_new_checkpoint(sink, again, placed=placed) for sink in map(open_sink, sinks))
 
 
 def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: bool) -> None:
@@ -146,7 +148,7 @@ def rows_or_refusal(
     sinks: Iterable[str], found: Checkpoint, name: str, again: Repeated, *, stateful: bool
 ) -> tuple[SinkRow, ...]:
     """The rows for the copy of a checkpoint. Raises NeedsPerson where the job ``name`` must not start on it."""
-    at = standing(found, again, stateful=stateful)
+    at = query_state(found, again, stateful=stateful)
     rows = tuple(judged_row(sink, at, ask(sink, at)) for sink in map(open_sink, sinks))
     refuse(name, rows)
     return rows

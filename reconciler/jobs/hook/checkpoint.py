@@ -49,7 +49,7 @@ class Original:
         return copy
 
 
-def of(job: Job, now: Job) -> Original | None:
+def original_of(job: Job, now: Job) -> Original | None:
     """The job's checkpoint, None for a job that keeps its offsets elsewhere. ``now``: the job as its location says.
 
     Raises NeedsPerson if the checkpoint that it was copied from has run on since.

@@ -79,7 +79,7 @@ class Start:
     ) -> Start:
         """``job`` is the configuration's. Raises ConfigError for a key or a folder of plans that cannot be used."""
         key, folder = _signing_key(place.config.trust), kept.folder(plans)
-        return cls(place, state, folder, key, checkpoint.of(job, place.job), config_file, stamp)
+        return cls(place, state, folder, key, checkpoint.original_of(job, place.job), config_file, stamp)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
         """Keep the plan, correct what is stored, and return the variables that the command finds.

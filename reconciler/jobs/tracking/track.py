@@ -51,7 +51,7 @@ class Tracker:
     def __init__(self, config: Config, jobs: Sequence[Job], side: SourceSide) -> None:
         self._config = config
         self._side = side
-        self._asked = Asked(side)
+        self._stores = OpenStores(side)
         self._unlisted: dict[str, tuple[float, Unlisted]] = {}
         self._deadline_s = config.search.deadline_s
         self.left_out = {job.name: why for job in jobs if (why := why_not(config, job, side.located[job.name]))}
@@ -68,7 +68,7 @@ class Tracker:
 
     def round(self) -> Round:
         """Look at every job once. Waits up to the deadline for an unreachable cluster or store, then leaves it out."""
-        self._asked.gives_up_at = self._side.monotonic() + self._deadline_s
+        self._stores.gives_up_at = self._side.monotonic() + self._deadline_s
         troubles = {f'job "{job.name}"': error for job, error in self._unusable}
         reports = [JobReport(job.name, without_secrets(job.store), known=False) for job, _ in self._unusable]
         for job in self._jobs:
@@ -83,18 +83,18 @@ class Tracker:
         return Round(tuple(reports), troubles)
 
     def close(self) -> None:
-        self._asked.close()
+        self._stores.close()
 
     # ------------------------------------------------------------ one job
 
     def _look_at(self, job: Job, troubles: dict[str, ReconcilerError]) -> JobReport:
         at, place = JobReport(job.name, self._addresses[job.name]), f'the store of job "{job.name}"'
         try:
-            read = self._asked.ask(place, lambda: self._asked.store(place, job).read(job.group, job.topics))
+            read = self._stores.ask(place, lambda: self._stores.store(place, job).read(job.group, job.topics))
             if read or job.new is not None:
                 at = replace(at, unlisted=self._look_for_unlisted(job, place))
             else:
-                at = replace(at, no_rows=no_rows(self._asked.store(place, job), job.group, *job.topics))
+                at = replace(at, no_rows=no_rows(self._stores.store(place, job), job.group, *job.topics))
             rows = _lowest_of_each(read)
             ends = read_ends(job, rows)
         except (Unreachable, OutcomeUnknown) as error:
@@ -115,11 +115,11 @@ class Tracker:
             return replace(at, known=False)
         journal, place, saved, is_away = self._journals[job.name], STATE, 0, SOURCE in troubles
         try:
-            store = self._asked.store(f'the store of job "{job.name}"', job)
+            store = self._stores.store(f'the store of job "{job.name}"', job)
             journal.begin_round(rows, ends, store, self._side.monotonic())
             place = SOURCE
             if not is_away and not self._side.stopping():
-                self._asked.repeat(journal.look)
+                self._stores.repeat(journal.look)
             place = STATE
             saved = journal.append(self._side.monotonic(), self._side.now_ms())
         except (Unreachable, Changed, OutcomeUnknown) as error:
@@ -134,7 +134,7 @@ class Tracker:
         looked_at, found = self._unlisted.get(job.name, (-math.inf, Unlisted()))
         now = self._side.monotonic()
         if now - looked_at >= UNLISTED_S:
-            found = find_unlisted(self._config, job, self._asked.store(place, job))
+            found = find_unlisted(self._config, job, self._stores.store(place, job))
             self._unlisted[job.name] = now, found
         return found
 
@@ -158,7 +158,7 @@ class Tracker:
         if self._side.stopping():
             return None
         try:
-            self._asked.ask(SOURCE, lambda: self._side.reader.describe(()))
+            self._stores.ask(SOURCE, lambda: self._side.reader.describe(()))
         except ReconcilerError as error:
             return error
         return None
@@ -211,7 +211,7 @@ class SourceSide:
     waits_s: float = WAITS_S
 
 
-class Asked:
+class OpenStores:
     """The open stores of one tracker. ``gives_up_at``: the monotonic time (seconds) until which calls are repeated."""
 
     def __init__(self, side: SourceSide) -> None:

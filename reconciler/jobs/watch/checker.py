@@ -26,7 +26,7 @@ from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.apart import Fuse, StoreFuses, StoresRead, read_stores
 from reconciler.failover.check import Checked
 from reconciler.failover.gather import GatheredJob
-from reconciler.failover.mirrored import handed_out
+from reconciler.failover.mirrored import mirrors_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
@@ -361,7 +361,7 @@ class MirrorWatch:
         unproven = set()
         for at in (at for at in gathered.places if at.destination in rows):
             row = rows[at.destination]
-            own = handed_out(at, self._checkpoints.of(gathered.job.group_names, at.destination))
+            own = mirrors_offset(at, self._checkpoints.of(gathered.job.group_names, at.destination))
             if (graded := wanted(row, own)) is not None:
                 asked[at.destination] = graded
             elif own is not None and row.finding is not Verdict.BEHIND:

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from reconciler.failover.sinks import guard
-from reconciler.failover.sinks.guard import AS_IT_IS, Repeated, Standing, Taken, ask, begun_anew, judge, lacks
+from reconciler.failover.sinks.guard import (
+    NOTHING_AGAIN,
+    QueryState,
+    Repeated,
+    Taken,
+    ask,
+    judge,
+    judge_new_checkpoint,
+    lacks,
+)
 from reconciler.plan.rows import SINK_STOPS, SinkOutcome
 from tests.sizes import sampled
 
@@ -68,10 +77,10 @@ class ModelCheckpoint:
     def position(self) -> int:
         return self.ends[-1] if self.ends else self.first
 
-    def standing(self, again: Repeated = AS_IT_IS) -> Standing:
+    def query_state(self, again: Repeated = NOTHING_AGAIN) -> QueryState:
         begun = len(self.ends) - 1
         moves = begun >= 0 and bool(self.span(begun))
-        return Standing(
+        return QueryState(
             self.query_id, begun, self.committed, has_records=moves, is_empty=begun >= 0 and not moves, again=again
         )
 
@@ -94,7 +103,7 @@ class QueryLife:
             self.rng.choice([self.restart, self.restart, self.move, self.move, self.old, self.anew, self.leave_copy])()
             self.check()
 
-    def judged(self, at: Standing) -> SinkOutcome:
+    def judged(self, at: QueryState) -> SinkOutcome:
         taken = ask(self.sink, at)
         row = judge(self.sink, at, taken, lacking=lacks(self.sink, at, taken))
         self.outcomes[row.outcome] += 1
@@ -130,7 +139,7 @@ class QueryLife:
 
     def restart(self) -> None:
         """The query that ran last, on its own checkpoint."""
-        outcome = self.judged(self.newest.standing())
+        outcome = self.judged(self.newest.query_state())
         if outcome in SINK_STOPS:
             assert self.is_left_out, self.told
             return
@@ -144,7 +153,7 @@ class QueryLife:
         chosen = self.rng.choice(self.others)
         if self.is_ambiguous(chosen):
             return
-        if self.judged(chosen.standing()) not in SINK_STOPS:
+        if self.judged(chosen.query_state()) not in SINK_STOPS:
             self.others.remove(chosen)
             self.others.append(self.newest)
             self.run(chosen)
@@ -166,7 +175,7 @@ class QueryLife:
         start = begun.start if not made.committed and made.ends else made.position
         lag = min(lag, start)
         again = Repeated(of_batch=0 if proven else len(begun), before=lag)
-        outcome = self.judged(made.standing(again))
+        outcome = self.judged(made.query_state(again))
         if outcome in SINK_STOPS:
             assert lag or not proven or self.is_left_out, self.told
             return None
@@ -179,7 +188,7 @@ class QueryLife:
         """A new checkpoint at the stored offset; those of before are not started any more."""
         if not self.newest.committed or not self.newest.ends:
             return
-        row = begun_anew(self.sink, AS_IT_IS, placed=True)
+        row = judge_new_checkpoint(self.sink, NOTHING_AGAIN, placed=True)
         self.told.append(f"anew {row.outcome}")
         if row.outcome in SINK_STOPS:
             assert self.sink.app_id is not None or not self.sink.knows_queries, self.told

@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.failover.sinks.guard import Standing, Taken, judge, lacks
+from reconciler.failover.sinks.guard import QueryState, Taken, judge, lacks
 from reconciler.plan.rows import SinkOutcome
 from tests.failover.checkpoint.checkpoint_files import QUERY
 from tests.failover.sinks.tables.delta_table import Delta
@@ -103,7 +103,7 @@ class Moving:
 def test_a_query_that_runs_meanwhile_is_not_taken_for_one_whose_batches_are_lost() -> None:
     from reconciler.failover.sinks.judging import judged_row
 
-    sink, at = Moving(), Standing("q", 4, committed=True)
+    sink, at = Moving(), QueryState("q", 4, committed=True)
     before = sink.last_taken(None)
     assert lacks(sink, at, before)
     assert judged_row(sink, at, before).outcome is SinkOutcome.FITS

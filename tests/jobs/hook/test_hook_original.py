@@ -28,7 +28,7 @@ class Pair:
     job: Job
 
     def start(self) -> checkpoint.Original | None:
-        return checkpoint.of(self.job, replace(self.job, store=f"checkpoint:{self.copy.path}"))
+        return checkpoint.original_of(self.job, replace(self.job, store=f"checkpoint:{self.copy.path}"))
 
 
 def made(folder: Path, *, repeats: bool) -> Pair:
