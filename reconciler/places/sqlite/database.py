@@ -72,7 +72,7 @@ _REFUSALS = {
     ),
     sqlite3.SQLITE_READONLY: (
         "The {what} {path} may not be written by this user.",
-        "Make the file, the files -wal and -shm beside it, and its directory writable for the user that runs this.",
+        "Make the file and its directory writable for the user that runs this.",
     ),
     sqlite3.SQLITE_PERM: (
         "The {what} {path} may not be opened by this user.",
@@ -87,15 +87,6 @@ _REFUSALS = {
         "Make room, then run again.",
     ),
 }
-
-_NO_LOCK_FILE = frozenset(
-    {sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_CANTOPEN}
-)
-
-
-def is_without_lock_file(err: sqlite3.Error) -> bool:
-    """Whether the lock file that a WAL needs could not be made, as on a full disk or a read-only mount."""
-    return getattr(err, "sqlite_errorcode", None) in _NO_LOCK_FILE
 
 
 def primary_code(err: sqlite3.Error) -> int | None:
@@ -123,8 +114,6 @@ def explain(
             hint="Run this again. If it says so again, its file system keeps no locks, as many network file systems: "
             "move it to a local disk.",
         )
-    if getattr(err, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
-        code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR:
         return Unreachable(
             f"The disk with the {what} {path} failed ({err}); nothing was written.",

@@ -10,35 +10,21 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
 from reconciler.fileio import is_folder, looked_at
 from reconciler.places import common, sql_rows
 from reconciler.places.parameters import wrong_address
 from reconciler.places.sqlite import database
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
-from reconciler.retry import insist
-from reconciler.waits import for_seconds
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10.0
 """How long a call waits for other writers."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SqliteReader:
-    """A connection to read. ``locks``: it reads one state of the file, whatever others write meanwhile."""
-
-    db: sqlite3.Connection
-    locks: bool
-
-    def close(self) -> None:
-        self.db.close()
 
 
 class SqliteStore:
@@ -128,43 +114,22 @@ class SqliteStore:
     # ------------------------------------------------------------ connections
 
     def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
-        """What ``ask`` finds in the file as it was at one moment."""
-        moved = Unreachable(
-            f"The offset store {self._path} was written each time it was read, for {self._busy_timeout_s:g} s.",
-            hint="Run this again; or let this user write to the file and its directory, as locks need it.",
-        )
-
-        def once() -> T:
-            before = self._state()
-            if before is None:
+        """The result of ``ask`` on the file as it was at one moment."""
+        if looked_at(self._path) is None:
+            raise self._missing()
+        with self._explained(), closing(self._connect("rw")) as db:
+            db.execute("PRAGMA query_only = ON")
+            db.execute("BEGIN")
+            if not self._is_ours(db) and empty_is_missing:
                 raise self._missing()
-            try:
-                with self._translated(), closing(self._connect_to_read()) as reader:
-                    if not self._is_ours(reader.db) and empty_is_missing:
-                        raise self._missing()
-                    found = ask(reader.db)
-            except Refused as error:  # also what looks damaged while it changes
-                if self._state() == before:
-                    raise
-                raise moved from error
-            if not reader.locks and self._state() != before:
-                raise moved
-            return found
-
-        return insist(once, left_s=for_seconds(self._busy_timeout_s), helps=lambda error: error is moved)
-
-    def _state(self) -> tuple[int, ...] | None:
-        """Which file is there, as of its last change; None without one."""
-        found = looked_at(self._path)
-        return None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            return ask(db)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
         if looked_at(self._path) is None:
             self._check_parent()
-        with self._translated(), closing(self._connect("rwc")) as db:
-            self._prefer_wal(db)
+        with self._explained(), closing(self._connect("rwc")) as db:
             # IMMEDIATE: rows that this transaction reads cannot change before it writes.
             db.execute("BEGIN IMMEDIATE")
             if not self._is_ours(db):
@@ -174,45 +139,14 @@ class SqliteStore:
 
     @property
     def _file(self) -> str:
-        """Where a link leads: SQLite keeps the log of unfinished writes beside the file itself, not beside a link."""
+        """Where a link leads: SQLite keeps its journal beside the file itself, not beside a link."""
         return os.path.realpath(self._path)
 
-    def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
-        uri = f"file:{quote(self._file)}?mode={mode}{more}"
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"file:{quote(self._file)}?mode={mode}"
         db = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
         db.text_factory = _text
         return db
-
-    def _connect_to_read(self) -> _SqliteReader:
-        # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
-        # there can be none; and one that is made by a user who may not write to the file stays, and keeps the job's
-        # user from writing. But where no write is unfinished, the main file holds everything.
-        may_lock = all(_allowed(place, os.W_OK) for place in (os.path.dirname(self._file), self._file))
-        if not may_lock and not self._has_unfinished():
-            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
-        # Not mode=ro: such a connection leaves its lock files behind.
-        db = self._connect("rw")
-        try:
-            db.execute("PRAGMA query_only = ON")
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError as err:
-            db.close()
-            if not database.is_without_lock_file(err) or self._has_unfinished():
-                raise
-            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
-        return _SqliteReader(db, locks=True)
-
-    def _has_unfinished(self) -> bool:
-        """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""
-        beside = (f"{self._file}-wal", f"{self._file}-journal")
-        return any(found.st_size > 0 for found in map(looked_at, beside) if found is not None)
-
-    def _prefer_wal(self, db: sqlite3.Connection) -> None:
-        # With a WAL, readers do not block writers. Some file systems cannot do it, and the file may be locked while
-        # another process creates it; the store is correct without a WAL too.
-        if os.path.getsize(self._path) == 0:
-            with suppress(sqlite3.OperationalError):
-                db.execute("PRAGMA journal_mode = WAL")
 
     def _commit(self, db: sqlite3.Connection) -> None:
         try:
@@ -226,7 +160,7 @@ class SqliteStore:
             ) from err
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as err:
