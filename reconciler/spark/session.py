@@ -134,9 +134,8 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
     """``builder`` with the connector's jars added to its ``spark.jars``; jars and packages set already are kept.
 
     ``progress`` gets the connector's version. A connector from the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own
-    jars directory is kept. Raises ConfigError if that connector does not fit pyspark, for a Spark Connect session, if
-    ``PYSPARK_SUBMIT_ARGS`` has jars without a connector (they replace the session's), and if Spark already runs here
-    without one; else as ``connector_jars``.
+    jars directory is kept. Raises ConfigError if that connector does not fit pyspark, for a Spark Connect session,
+    and if Spark already runs here without one; else as ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
     remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
@@ -158,12 +157,6 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
     _require_no_running_spark()
     own = [jar for jar in str(settings.get("spark.jars", "")).split(",") if jar.strip()]
     jars = connector_jars(progress)
-    if any(word.partition("=")[0] == "--jars" for word in submitted):
-        raise ConfigError(
-            "PYSPARK_SUBMIT_ARGS has --jars: Spark's driver loads these instead of the session's, and would lack the "
-            "Kafka connector.",
-            hint=f"Name your jars in spark.jars, and leave --jars out; or add to it {','.join(map(str, jars))}.",
-        )
     chosen = chosen_connector(jar.name for jar in jars)
     progress(f"Kafka connector {chosen} for pyspark {version}: {len(jars)} jars of {jars[0].parent}")
     if chosen is not None and _minor(chosen) != _minor(version):

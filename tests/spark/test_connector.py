@@ -64,15 +64,6 @@ def test_one_from_the_command_line_is_enough(monkeypatch):
     assert session.with_kafka(Builder())._options == {}
 
 
-@pytest.mark.parametrize("jars", ["--jars /my/a.jar", "--jars=/my/a.jar"])
-def test_jars_of_the_command_line_would_take_the_place_of_the_sessions(monkeypatch, jars):
-    """Seen with pyspark 4.2: the executors get both, and the driver only those of the command line."""
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{jars} pyspark-shell")
-    with pytest.raises(ConfigError, match="PYSPARK_SUBMIT_ARGS has --jars") as refused:
-        session.with_kafka(Builder())
-    assert ",".join(map(str, JARS)) in str(refused.value.hint)
-
-
 @pytest.mark.parametrize(
     "options",
     [

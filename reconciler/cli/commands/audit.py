@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         output = None
         if address is not None and columns is not None:
             is_sink = scheme_of(address) in SINKS_WITH_ROWS
-            rows = sink_rows(spark, address, columns, more) if is_sink else spark_rows(spark, address, more)
+            rows = sink_rows(spark, address, more) if is_sink else spark_rows(spark, address, more)
             output = Output(rows, columns, without_secrets(address))
         result = audit(
             spark,

@@ -59,7 +59,7 @@ class DeltaSink:
             why = "has renamed columns" if renames else "may have deleted rows in its files"
             raise Refused(
                 f"The table {self.shown} {why}, which only Delta's own reader knows.",
-                hint="Add its jars: --conf spark.jars.packages=io.delta:delta-spark_…",
+                hint="Give its jars with --conf, and name it as --output 'table:delta.`PATH`'",
             )
         return files
 

@@ -1,20 +1,19 @@
 """The job's own output: the columns that identify a row's record, and the rows of a sink.
 
-The file sink's folder is read through its own log, so that files of unfinished batches are left out. Tables are read by
-their own Spark reader where the session has its jars; without them, by the list of their Parquet files.
+The file sink's folder is read through its own log, so that files of unfinished batches are left out. Delta and Iceberg
+tables are read by the list of their Parquet files, so that the session needs no jars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.failover.sinks.files import FileSink
@@ -26,7 +25,6 @@ from reconciler.spark.session import spark_message
 
 WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 """Spark's short type names of integers."""
-_NO_SUCH_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +132,8 @@ def spark_rows(spark: SparkSession, address: str, options: Mapping[str, str]) ->
         return reader.load(path) if path else reader.load()
 
 
-def sink_rows(
-    spark: SparkSession, address: str, columns: Columns, options: Mapping[str, str] | None = None
-) -> DataFrame:
-    """All rows of the sink at ``address``: ``files:``, ``delta:`` or ``iceberg:``. A sink that is not there has none.
+def sink_rows(spark: SparkSession, address: str, options: Mapping[str, str] | None = None) -> DataFrame:
+    """All rows of the sink at ``address``: ``files:``, ``delta:`` or ``iceberg:``.
 
     ``options`` are for Spark's reader. Raises ConfigError for another sink and for one that Spark cannot read; Refused
     and Unreachable as sinks do.
@@ -154,9 +150,6 @@ def sink_rows(
         kind, files = next(iter(formats), ""), [address.partition(":")[2]] if formats else []
     elif isinstance(sink, DeltaSink | IcebergSink):
         if isinstance(sink, DeltaSink):
-            with_jars = _by_delta(spark, place, more)
-            if with_jars is not None:
-                return with_jars
             more["basePath"] = place  # only the paths have the partition columns
         kind, files = "parquet", list(sink.data_files())
     else:
@@ -165,19 +158,11 @@ def sink_rows(
             hint="Name the rows: --output FORMAT:PATH",
         )
     if not files:
-        return _nothing(spark, columns)
+        raise ConfigError(
+            f"{sink.shown} has no rows yet.", hint="Audit once the job has written, or without the output."
+        )
     with _reading(f"sink {sink.shown}"):
         return spark.read.format(kind).options(**more).load(files)
-
-
-def _by_delta(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame | None:
-    """The table by Delta's own reader; None if the session has none."""
-    try:
-        return spark.read.format("delta").options(**options).load(place)
-    except (PySparkException, Py4JError) as error:
-        if _NO_SUCH_FORMAT in spark_message(error):
-            return None
-        raise _unreadable(f"sink {place}", error) from error
 
 
 @contextmanager
@@ -190,13 +175,6 @@ def _reading(what: str) -> Iterator[None]:
 
 def _unreadable(what: str, error: Exception) -> ConfigError:
     return ConfigError(f"The {what} cannot be read: {spark_message(error)}.", hint="Correct its address, or --option.")
-
-
-def _nothing(spark: SparkSession, columns: Columns) -> DataFrame:
-    """No rows, with the columns that were named."""
-    named = {name: field for field, name in asdict(columns).items() if name}
-    kinds = [StructField(name, LongType() if field == "partition" else StringType()) for name, field in named.items()]
-    return spark.createDataFrame([], StructType(kinds))
 
 
 def require_type(output: DataFrame, field: str, name: str, allowed: tuple[str, ...], *, hint: str = "") -> str:

@@ -46,7 +46,7 @@ class ClusterStays:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One failover: the rows of all its plans."""
+    """One failover: the rows of its plan."""
 
     source_id: str | None
     destination_id: str
@@ -95,9 +95,11 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
     for plan, found in chosen:
         hop = Hop(plan.source_cluster_id, plan.cluster_id, found.starts.partitions)
         if hops and hops[-1].destination_id == hop.destination_id:
-            hops[-1] = _joined(hops[-1], hop, plan.created_at)
-        else:
-            hops.append(hop)
+            raise ConfigError(
+                f"The plan of {plan.created_at} leads to the same cluster as the one before it.",
+                hint="Name each applied plan once, and those of the way back too.",
+            )
+        hops.append(hop)
     hops = _with_sources(hops)
     rows = [row for hop in hops for row in hop.rows]
     roots: dict[str, str] = {}
@@ -127,16 +129,6 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
 def _unit(at: TopicPartition, roots: Mapping[str, str], spread: frozenset[str]) -> Unit:
     root = roots[at.topic]
     return Unit(root, None if root in spread else at.partition)
-
-
-def _joined(hop: Hop, other: Hop, created_at: str) -> Hop:
-    """Several plans of one failover are one hop, if they share no partition."""
-    if {row.key for row in hop.rows} & {row.key for row in other.rows}:
-        raise ConfigError(
-            f"The plan of {created_at} leads to the same cluster as the one before it, for the same partitions.",
-            hint="Name each applied plan once, and those of the way back too.",
-        )
-    return Hop(hop.source_id or other.source_id, hop.destination_id, (*hop.rows, *other.rows))
 
 
 def _with_sources(hops: Sequence[Hop]) -> list[Hop]:

@@ -74,17 +74,10 @@ class Begun:
 
 
 class HashNamedFiles(RangeSink):
-    """A sink of Parquet files below ``path``, which belongs to one job and is on any file system that Spark knows.
+    """A sink of Parquet files below ``path``, which belongs to one job and is on any file system that Spark knows."""
 
-    ``files`` is the number of files per batch (None: one per task). ``options`` go to Spark's writer (``compression``).
-    """
-
-    def __init__(self, path: str, *, files: int | None = None, options: Mapping[str, str] | None = None) -> None:
-        if files is not None and files < 1:
-            raise ConfigError(f"files={files} is not a number of files.", hint="Give 1 or more, or None.")
+    def __init__(self, path: str) -> None:
         self._path = path.rstrip("/")
-        self._files = files
-        self._options = dict(options or {})
         self._begun: Begun | None = None
         """The record that this run has last read or written."""
 
@@ -174,9 +167,8 @@ class HashNamedFiles(RangeSink):
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the batch's folder, in place of an earlier one."""
         aside = f"{WRITING}/{secrets.token_hex(8)}"
-        frame = results if self._files is None else results.repartition(self._files)
         try:
-            frame.write.options(**self._options).parquet(f"{self._path}/{aside}")
+            results.write.parquet(f"{self._path}/{aside}")
             self._require_own(batch)
             self._directory.replace(aside, _folder(batch.name))
         finally:

@@ -120,17 +120,13 @@ def require_atomic(store: OffsetStore, consequence: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RangeBatch:
-    """One batch: its ranges, their name (``planning.name_of``), and the rows that it was planned from.
-
-    ``lost``: records before it that retention removed unread (only if the policy continues after them).
-    """
+    """One batch: its ranges, their name (``planning.name_of``), and the rows that it was planned from."""
 
     ranges: tuple[OffsetRange, ...]
     name: str
     group: str
     cluster: ClusterInfo
     rows: Mapping[TopicPartition, Row]
-    lost: tuple[OffsetRange, ...] = ()
 
 
 class RangeSink:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.places.registry import require_installed
@@ -34,7 +34,7 @@ _AFTER_FAILURE = "Other tasks may have written rows of this batch; its offsets a
 
 
 class PostgresUpsert(RangeSink):
-    """A sink that inserts rows; where the key exists, it updates the row or keeps it.
+    """A sink that inserts rows; where the key exists, it updates the row.
 
     ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``, whose columns are
     NOT NULL: to PostgreSQL two nulls are different keys, so a repeated batch would write them again. Each task writes
@@ -42,9 +42,7 @@ class PostgresUpsert(RangeSink):
     task, the last one is written.
     """
 
-    def __init__(
-        self, address: str, table: str, *, key: Sequence[str], there: Literal["update", "keep"] = "update"
-    ) -> None:
+    def __init__(self, address: str, table: str, *, key: Sequence[str]) -> None:
         require_installed("PostgresUpsert", "psycopg", "postgresql")
         from reconciler.places.postgresql import address as postgresql_address
         from reconciler.places.postgresql.connection import quoted
@@ -57,13 +55,10 @@ class PostgresUpsert(RangeSink):
             )
         if isinstance(key, str) or not key:
             raise ConfigError("key must be a list of columns.", hint='Write key=["id"].')
-        if there not in ("update", "keep"):
-            raise ConfigError(f"there={there!r} is not known.", hint='Use "update" or "keep".')
         self._libpq, self._place = parsed.libpq, parsed.place
         schema, _, name = table.rpartition(".")
         self._table = quoted(schema or None, name)
         self._key = tuple(key)
-        self._there = there
 
     def check(self, store: OffsetStore) -> None:
         """Raise Refused unless the table has a unique index on the key, without nulls. The offsets may be anywhere."""
@@ -105,10 +100,8 @@ class PostgresUpsert(RangeSink):
         columns = ", ".join(map(quoted, names))
         key = ", ".join(map(quoted, self._key))
         others = [quoted(name) for name in names if name not in self._key]
-        if self._there == "update" and others:
-            then = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
-        else:
-            then = "NOTHING"
+        updates = ", ".join(f"{name} = excluded.{name}" for name in others)
+        then = f"UPDATE SET {updates}" if others else "NOTHING"
         last = f"SELECT DISTINCT ON ({key}) {columns} FROM reconciler_rows ORDER BY {key}, {_ORDER} DESC"
         return f"INSERT INTO {self._table} ({columns}) {last} ON CONFLICT ({key}) DO {then}"
 

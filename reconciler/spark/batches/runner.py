@@ -225,7 +225,7 @@ class RangeBatches:
             elsewhere = [row for at, row in rows.items() if not is_numbered_here(row.stored, edges, at)]
             offsets.save(rewrite(elsewhere), "went on elsewhere")
             self._has_taken_over = True
-        return RangeBatch(ranges, name_of(ranges, edges.cluster), self._group, edges.cluster, rows, planned.lost)
+        return RangeBatch(ranges, name_of(ranges, edges.cluster), self._group, edges.cluster, rows)
 
     def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
         """The plan; the records and partitions that it leaves out are logged."""

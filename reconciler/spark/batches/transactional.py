@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPT = "reconciler_attempt"
 TIMEOUT_S = 600.0
+"""For each statement, and for waiting for a rival's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,10 @@ class PostgresTransaction(RangeSink):
 
         merge="INSERT INTO totals SELECT * FROM {staged} ON CONFLICT (topic) DO UPDATE SET n = totals.n + excluded.n"
 
-    ``timeout_s`` bounds each statement, and waiting for a rival's transaction. The user needs CREATE on the table's
-    schema, for the staging tables.
+    The user needs CREATE on the table's schema, for the staging tables.
     """
 
-    def __init__(self, address: str, table: str, *, merge: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: str, table: str, *, merge: str | None = None) -> None:
         require_installed("PostgresTransaction", "psycopg", "postgresql")
         from reconciler.config.addresses import without_secrets
         from reconciler.places.postgresql import address as postgresql_address
@@ -97,7 +97,7 @@ class PostgresTransaction(RangeSink):
         self._table = quoted(self._schema or None, self._name)
         self._merge = merge
         self._libpq = with_connect_timeout(parsed.libpq)
-        self._database = Database(self._libpq, parsed.place, timeout_s=timeout_s)
+        self._database = Database(self._libpq, parsed.place, timeout_s=TIMEOUT_S)
         self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
         self._staged: _Staged | None = None
 

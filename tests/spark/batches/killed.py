@@ -145,7 +145,7 @@ def _semantics(asked: dict[str, Any], step: _Steps) -> Any:
     sinks = {
         "transaction": lambda: PostgresTransaction(asked["database"], "clicks"),
         "upsert": lambda: PostgresUpsert(asked["database"], "kept", key=["id"]),
-        "files": lambda: HashNamedFiles(asked["out"], files=1),
+        "files": lambda: HashNamedFiles(asked["out"]),
     }
     if asked["way"] in sinks:
         return exactly_once(results, into=sinks[asked["way"]]())

@@ -186,9 +186,6 @@ class Frame:
     def write(self) -> Self:
         return self
 
-    def options(self, **_: str) -> Self:
-        return self
-
     def parquet(self, path: str) -> None:
         for number, ids in enumerate(self._parts):
             with self._steps.step(f"write {path}/{number}"):
