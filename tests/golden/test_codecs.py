@@ -83,13 +83,12 @@ def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
 
 def test_znodes_of_zookeeper(goldens: Goldens) -> None:
     consumers, single = of.zookeeper_layouts.Consumers("/kafka", "clicks"), of.zookeeper_layouts.Single("/kafka")
-    listing = of.zookeeper_layouts.parse_listing("0:7, 1 : 8").edited({1: 42, 2: 9})
     values: dict[str, bytes | str] = {
         "consumers, offset": consumers.offset(TOPIC, 3),
         "consumers, members": consumers.members,
         "single, offset": single.offset(TOPIC, 3),
-        "single, text": listing.text,
-        "single, text of a new znode": of.zookeeper_layouts.parse_listing("").edited({1: 42}).text,
+        "single, text": of.zookeeper_layouts.edit_listing("0:7, 1 : 8", {1: 42, 2: 9}),
+        "single, text of a new znode": of.zookeeper_layouts.edit_listing("", {1: 42}),
     }
     goldens.check("formats/stores/zookeeper.txt", lines(values))
 

@@ -19,7 +19,6 @@ from reconciler.places.hbase import anchored, cdap
 from reconciler.places.hbase.cloudera import BatchRow
 from reconciler.places.hbase.table import HBaseCell
 from reconciler.places.sql_rows import COLUMNS, Decoder
-from reconciler.places.zookeeper import layouts
 from reconciler.ports import Row
 
 RUNS = [pytest.param(200, id="200"), pytest.param(10_000, id="10000", marks=pytest.mark.thorough)]
@@ -101,23 +100,6 @@ def test_any_cells_of_hbase_are_read_or_marked(runs: int) -> None:
         _refused_or(anchored.decode, value)
 
     any_cells()
-
-
-@pytest.mark.parametrize("runs", RUNS)
-def test_any_znode_is_read_or_leaves_some_partition_in_doubt(runs: int) -> None:
-    @settings(max_examples=runs)
-    @given(BYTES | st.from_regex(r"([0-9]{1,11} ?: ?-?[0-9x]{0,21}[, ]){0,4}", fullmatch=True).map(str.encode))
-    def any_znode(data: bytes) -> None:
-        entries, bad = layouts.salvage_listing(data)
-        assert not entries.keys() & set(bad)
-        try:
-            whole = {entry.partition: entry for entry in layouts.parse_listing(data).entries}
-        except layouts.NotAListing:
-            assert bad, "what is no listing leaves some partition in doubt"
-        else:
-            assert (entries, bad) == (whole, [])
-
-    any_znode()
 
 
 @pytest.mark.parametrize("runs", RUNS)

@@ -47,7 +47,7 @@ from reconciler.places.zookeeper.layouts import (
     damaged,
     problem_of,
 )
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import UNKNOWN_PARTITION, Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 
 EXAMPLE = "zookeeper://h1:2181,h2:2181/kafka?layout=consumers"
 _wrong = partial(wrong_address, "The address of a ZooKeeper store", EXAMPLE)
@@ -223,8 +223,8 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition],
             error = damaged(ensemble, path, err)
             if to_write:
                 raise error from err
-            found, bad = layout.salvaged(node.data, partition)
-            faults |= {TopicPartition(key.topic, number): error for number in bad}
+            faults[TopicPartition(key.topic, UNKNOWN_PARTITION if partition is None else partition)] = error
+            continue
         rows |= {TopicPartition(key.topic, n): StoredRow(entry, node, layout.shared) for n, entry in found.items()}
     return Snapshot(rows, nodes, faults)
 
