@@ -141,7 +141,6 @@ class CheckJob:
     """One Spark job, and its tasks' reports while it runs."""
 
     def __init__(self, session: SparkSession, on_progress: Callable[[Progress], None] | None, partitions: int) -> None:
-        self._session = session
         self._context = session.sparkContext
         self._on_progress = on_progress
         self._partitions = partitions
@@ -151,10 +150,9 @@ class CheckJob:
         """Every task's answer. The first error ends the job: other tasks would wait for the same brokers."""
         shared = self._context.broadcast(orders)
         reports = self._context.accumulator((), _Joined())
-        collect = self._with_local_properties(self._collect)
         try:
             with ThreadPoolExecutor(1) as pool:
-                running = pool.submit(collect, tasks, shared, reports)
+                running = pool.submit(self._collect, tasks, shared, reports)
                 try:
                     return self._awaited(running, reports)
                 finally:
@@ -162,16 +160,6 @@ class CheckJob:
         finally:
             with suppress(Exception):  # a stopped session has destroyed it
                 shared.destroy()
-
-    def _with_local_properties(self, collect: Callable[..., list[Answer]]) -> Callable[..., list[Answer]]:
-        """``collect`` for another thread, with this thread's properties of the session, such as its scheduler pool."""
-        from pyspark import __version__, inheritable_thread_target
-
-        takes_session = not __version__.startswith("3.")
-        wrapped: Callable[..., list[Answer]] = (
-            inheritable_thread_target(self._session)(collect) if takes_session else inheritable_thread_target(collect)
-        )
-        return wrapped
 
     def _awaited(self, running: Future[list[Answer]], reports: Any) -> list[Answer]:
         seen = 0

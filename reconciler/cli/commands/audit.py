@@ -210,7 +210,7 @@ def report(result: AuditResult, *, columns: int | None = None, colour: bool | No
     parts = [table, line(""), wrap(f"{result.verdict}: {_sum(result)}", columns=columns)]
     lists = {
         "for example": [_example(each) for each in result.examples],
-        "compared": [_sides(result), *result.compared],
+        "compared": [_sides(result)],
         "not compared": [each.text for each in result.uncompared],
         "to know": result.notes,
     }
@@ -241,7 +241,7 @@ def _sides(result: AuditResult) -> str:
     sides = [f"{each.compared:,} records of cluster {each.name}" for each in result.clusters]
     if result.output is not None:
         sides.append(f"{result.output.compared:,} rows of {result.output.name}")
-    return f"{', '.join(sides)}, over {len(result.stays)} stays."
+    return f"{', '.join(sides)}, over {len(result.stays)} stays. Records are distinguished by {result.told_apart_by}."
 
 
 def _example(example: Example) -> str:

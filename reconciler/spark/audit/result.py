@@ -117,7 +117,6 @@ class AuditResult:
     output: ComparedSide | None
     partitions: tuple[PartitionResult, ...]
     examples: tuple[Example, ...]
-    compared: tuple[str, ...]
     uncompared: tuple[Uncompared, ...]
     notes: tuple[str, ...]
     logs_are_whole: bool

@@ -112,7 +112,6 @@ def _result(
         output=None if output is None else ComparedSide(output.name, total("rows"), total("nameless")),
         partitions=tuple(_partitions(scope, counted, exactly_once=exactly_once)),
         examples=examples(counted, scope),
-        compared=tuple(compared(naming, has_output=output is not None)),
         uncompared=missing,
         notes=(),
         logs_are_whole=scope.looked.are_whole and scope.since_ms is None,
@@ -211,19 +210,6 @@ def _refuse_unwritable(spark: SparkSession, folder: str) -> None:
         raise ConfigError(
             f"The findings cannot be written: {spark_message(error)}.", hint="Name a place where this user may write."
         ) from error
-
-
-def compared(naming: Naming, *, has_output: bool) -> Iterator[str]:
-    """One sentence per figure."""
-    yield f"Records are distinguished by {naming.told_apart_by}. One that is in two logs is one record."
-    copies = "the first: ids are unique" if naming.unique else "the record's copies"
-    if has_output:
-        yield "lost: records of a log that the output lacks. Unread: of these, those that no stay of the job read."
-        yield f"doubled: rows beyond {copies}."
-        yield "unknown rows: rows of the output that match no record of a log."
-    else:
-        yield "lost: records of a log that no stay of the job read."
-        yield f"doubled: records that the job read again, beyond {copies}."
 
 
 def of_sides(result: AuditResult) -> Iterator[Uncompared]:

@@ -207,7 +207,7 @@ def result(totals: dict[str, int] | None = None, **changed: Any) -> AuditResult:
             **{"tool_version": "0.1.0", "created_at": "2026-01-01T00:00:00Z", "plans": ("0" * 64,), "job": "clicks"},
             **{"told_apart_by": "id", "unique": True, "exactly_once": False, "since_ms": None},
             **{"stays": ("A", "B"), "clusters": (ComparedSide("A", 60, 0, read), ComparedSide("B", 57, 0))},
-            **{"output": ComparedSide("files:/<out>", 60, 2), "compared": ("lost: …",), "uncompared": ()},
+            **{"output": ComparedSide("files:/<out>", 60, 2), "uncompared": ()},
             **{"notes": ("Two rows have no id.",), "logs_are_whole": True},
             "partitions": (PartitionResult("events", 0, (60, 57), 0, 60, 3, figures),),
             "examples": (Example("lost", 2, "00ff", places),),
