@@ -14,7 +14,7 @@ from reconciler.failover.numbers import Selected
 from reconciler.places.registry import traits
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.plan.start import skips_words
-from reconciler.ports import Row
+from reconciler.ports import Row, Traits
 
 Planned = tuple[PartitionPlan, Selected]
 """A plan's row, and the stored rows that it is about."""
@@ -24,36 +24,22 @@ Planned = tuple[PartitionPlan, Selected]
 class Corrections:
     """The rules by which a job's rows are corrected at the destination.
 
-    ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
-    earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
-    not know that policy. ``in_copy``: a copy of the job's checkpoint, whose manifest names the cluster of its numbers.
-    ``reanchors``: a move gives a row that is right the destination's anchor. Not in a consumer group, which takes
-    no commit of others once its consumers have started.
+    ``new``: a new partition gets a row, since the job may start it elsewhere without one. A job that starts at the
+    earliest needs none: it starts there without a row, also after retention has moved the earliest. A consumer group
+    does not know that policy.
     """
 
     cluster_id: str
     new: bool
-    in_copy: bool
-    reanchors: bool
-    by_job: bool = False
-    """Only the job writes there: until it has, what the last plan recorded is its number."""
+    traits: Traits
 
     @classmethod
     def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
-        way = traits(job.store)
-        new = config.new_of(job).place is not StartPlace.EARLIEST or way.holds_commits
-        return cls(
-            cluster_id,
-            new,
-            way.corrected_in_copy,
-            way.corrected_by_apply and not way.holds_commits,
-            way.corrected_by_job,
-        )
+        own = traits(job.store)
+        return cls(cluster_id, config.new_of(job).place is not StartPlace.EARLIEST or own.holds_commits, own)
 
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a planned row is one of them.
-
-        A row that is right where the job will look is left alone, if it stays clear whose number it is.
+        """True if a planned row is to be written.
 
         A new partition gets a row where its job needs one, and where the job had stored offset 0: it may start
         elsewhere without one.
@@ -62,15 +48,27 @@ class Corrections:
             return False
         if row.finding is Verdict.NEW and not row.set_by_hand:
             return self.new or row.stored_offset == 0
-        speaks = selected.row
-        if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
+        return self._is_unclear(row, selected.row) or not self._is_in_place(row, selected)
+
+    def _is_unclear(self, row: PartitionPlan, counts: Row | None) -> bool:
+        """True if the row that counts has another name, or is of a checkpoint that is not a copy for this cluster.
+
+        A batch that such a checkpoint repeats may end elsewhere.
+        """
+        if counts is None or counts.key.topic != row.topic:
             return True
-        held = selected.replaced
-        if self.by_job and selected.recorded is not None:
-            return not row.is_right
-        if held is None and row.is_right and not self.new and speaks.stored.anchor is not None:
-            return not speaks.stored.anchor.is_bare  # the job has processed nothing, and starts there without a row
-        return not row.is_right or held is None or held.malformed is not None or held.stored.offset != row.resume_offset
+        anchor = counts.stored.anchor
+        numbered_by = {counts.numbered_by, None if anchor is None else anchor.cluster_id}
+        return self.traits.corrected_in_copy and self.cluster_id not in numbered_by
+
+    def _is_in_place(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if the job would start at the planned offset without a write."""
+        held, anchor = selected.replaced, None if selected.row is None else selected.row.stored.anchor
+        if self.traits.corrected_by_job and selected.recorded is not None:
+            return row.is_right  # until the job has written, the number that the last plan recorded counts
+        if held is None:  # a job that has processed nothing starts without a row, too
+            return row.is_right and not self.new and anchor is not None and anchor.is_bare
+        return row.is_right and held.malformed is None and held.stored.offset == row.resume_offset
 
     def rows_to_reanchor(self, rows: Iterable[Planned]) -> list[Planned]:
         """Rows whose offset is right and whose anchor must be replaced: it is in another cluster's numbering."""
@@ -79,20 +77,13 @@ class Corrections:
     def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a row with the right offset has an anchor of another cluster, or of a topic that was recreated since.
 
-        Batches read from no such row.
+        Batches read from no such row. A consumer group takes no commit of others once its consumers have started.
         """
         anchor = selected.row.stored.anchor if selected.row is not None else None
-        if not self.reanchors or anchor is None or anchor.cluster_id is None:
+        may_reanchor = self.traits.corrected_by_apply and not self.traits.holds_commits
+        if anchor is None or anchor.cluster_id is None:
             return False
-        return row.is_right and not anchor.numbered_by(self.cluster_id, row.topic_id)
-
-    def _leaves_unclear(self, row: Row) -> bool:
-        """True for a checkpoint that is not a copy made for this cluster: a batch that it repeats may end elsewhere."""
-        return self.in_copy and not self._is_copy_for_this_cluster(row)
-
-    def _is_copy_for_this_cluster(self, row: Row) -> bool:
-        anchor = row.stored.anchor
-        return row.numbered_by == self.cluster_id or (anchor is not None and anchor.cluster_id == self.cluster_id)
+        return may_reanchor and row.is_right and not anchor.numbered_by(self.cluster_id, row.topic_id)
 
 
 def replay_total(plan: Plan) -> str:

@@ -184,9 +184,8 @@ def _committed_by_mirror(
     config: Config, job: Job, gathered: recorded.Gathered, outside: Outside
 ) -> Collection[tuple[TopicPartition, int]]:
     """The group's numbers that are not recorded, and that a mirror may have committed where the job lives."""
-    if not (traits(job.store).holds_commits and job.moved):
-        return ()
-    asked = recorded.unknown_numbers(gathered)
+    may_be_mirrors = traits(job.store).holds_commits and job.moved
+    asked = recorded.unknown_numbers(gathered) if may_be_mirrors else {}
     if not asked:
         return ()
     reader = outside.patient(config.search)

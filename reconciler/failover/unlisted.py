@@ -65,12 +65,12 @@ def find_unlisted(config: Config, job: Job, store: OffsetReader) -> Unlisted:
 
     Raises Unreachable if the store does not answer.
     """
-    if is_end_of_batch(job.store):  # its checkpoint is that of another job
-        return Unlisted()
+    held: Mapping[str, int] = {}
     try:
-        held = topic_counts(store, job.group)
+        if not is_end_of_batch(job.store):  # whose checkpoint is another job's
+            held = topic_counts(store, job.group)
     except NotCreated:
-        return Unlisted()
+        pass
     except (ConfigError, Refused) as error:  # it may be read topic by topic alone
         return Unlisted(unknown=error.message)
     listed = _names(config.topics, [topic for each in _sharing(config, job) for topic in each.topics])

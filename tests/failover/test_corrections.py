@@ -13,14 +13,14 @@ from reconciler.failover.corrections import Corrections
 from reconciler.failover.numbers import Selected, is_unread
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import PartitionPlan
-from reconciler.ports import Row, TopicPartition
+from reconciler.ports import Row, TopicPartition, Traits
 from tests.in_memory import GROUP, Memory, stored, write_all
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
-CORRECTIONS = Corrections(HERE, new=False, in_copy=False, reanchors=True)
+CORRECTIONS = Corrections(HERE, new=False, traits=Traits())
 NEEDING_ROWS = replace(CORRECTIONS, new=True)
-IN_COPY = Corrections(HERE, new=False, in_copy=True, reanchors=False)
+IN_COPY = Corrections(HERE, new=False, traits=Traits(corrected_in_copy=True))
 
 
 def row(

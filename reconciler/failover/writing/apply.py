@@ -235,7 +235,7 @@ def _compare(planned: Iterable[PartitionPlan], stored: JobRows, corrections: Cor
             found.left.append((row, selected))
     late = corrections.rows_to_reanchor(each for each in found.left if each[0].is_right)
     begins = bool(found.writing or late) or not job.moved
-    if begins and not corrections.in_copy:  # its place gets all of the stay's numbers
+    if begins and not corrections.traits.corrected_in_copy:  # its place gets all of the stay's numbers
         late += [each for each in found.left if each not in late and not _is_in_place(*each)]
     left = [each for each in found.left if each not in late]
     return replace(found, writing=found.writing + late, left=left)
