@@ -28,8 +28,13 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("acts", list(product(ACTS, repeat=4)), ids=" · ".join)
-def test_every_order_of_acts_is_allowed_or_refused(acts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("first", ACTS)
+def test_every_order_of_acts_is_allowed_or_refused(first: str) -> None:
+    for acts in product(ACTS, repeat=3):
+        _act((first, *acts))
+
+
+def _act(acts: tuple[str, ...]) -> None:
     here = locations.first("a", STAMP, "/base")
     for act in acts:
         if act in ALLOWED[here.phase]:
