@@ -1,150 +1,170 @@
-"""Two clusters in memory, producers at one of them, and a mirror to the other that may lag, stop and send again."""
+"""Two clusters in memory with some topics, their producers, and the one mirror between them, for all lives.
+
+The mirror sends from the cluster where the producers write. It may lag, stop and send again.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from reconciler.core.anchors import Record
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
-from reconciler.ports import TopicPartition
+from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 
 BEGIN = 1_795_301_759_566
 OTHER = {"a": "b", "b": "a"}
 
+Place = tuple[int, int]
+"""A topic, by its number, and a partition."""
 
-def number_of(record: Record) -> int:
-    """The number of a record among all records of a life, whichever copy this is."""
-    return next(int(value) for name, value in record.headers if name == "n" and value is not None)
+
+def number_of(record: MemoryRecord) -> int:
+    """Which record of the story it is, on whichever cluster."""
+    return int(dict(record.headers)["n"] or b"")
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How the records of a life look, and what the mirror does."""
+    """How the records of a life look, and how the mirror writes."""
 
-    partitions: int
-    disorder_ms: int
+    disorder_ms: int = 0
     """No record is dated further before an earlier one, nor is its payload's time."""
-    alike: float
-    """How many records are equal to others in key and value; their ids and times differ."""
-    marks_ends: bool
+    alike: float = 0.0
+    """How many records are equal to others in key and value; their headers and times differ."""
+    marks_ends: bool = False
     """The mirror writes in transactions."""
-    stays: bool
-    """The producers stay at ``a``, whose cluster comes back after a loss; else they follow the job."""
-
-    @classmethod
-    def of(cls, draw: random.Random, *, may_be_alike: bool) -> Habits:
-        return cls(
-            partitions=draw.choice([1, 1, 2, 3]),
-            disorder_ms=draw.choice([0, 0, 2_000, 20_000]),
-            alike=draw.choice([0.0, 0.3]) if may_be_alike else 0.0,
-            marks_ends=draw.random() < 0.3,
-            stays=draw.random() < 0.4,
-        )
 
 
 @dataclass
 class Clusters:
-    """``topics``: the topic's name at each cluster. ``produces``: the cluster that the mirror reads."""
+    """``names``: by cluster, the name of each topic there. ``active``: where producers write, and the mirror reads."""
 
     draw: random.Random
-    topics: dict[str, str]
-    habits: Habits
-    produces: str = "a"
+    names: dict[str, list[str]]
+    habits: Habits = field(default_factory=Habits)
+    active: str = "a"
     now_ms: int = BEGIN
-    is_down: bool = False
-    """The cluster that the mirror reads is away."""
     produced: int = 0
     made: int = 0
     logs: dict[str, MemoryLog] = field(default_factory=dict)
-    mirrored: dict[int, int] = field(default_factory=dict)
-    """By partition, up to which offset the other cluster has the records."""
+    mirrored: dict[Place, int] = field(default_factory=dict)
+    """Up to which offset of the active cluster the other one has the records."""
+    compacted: dict[str, set[int]] = field(default_factory=lambda: {side: set() for side in OTHER})
+    """By cluster, the records that compaction has removed there: newer ones of their keys stand for them."""
 
     def __post_init__(self) -> None:
+        counts = [self.draw.randrange(1, 4) for _ in self.names["a"]]
         for side in OTHER:
-            self.build(side)
-        self.mirrored = dict.fromkeys(range(self.habits.partitions), 0)
+            self.build(side, counts)
 
-    def build(self, side: str) -> None:
+    def build(self, side: str, counts: list[int]) -> None:
+        """A new and empty cluster with the topics."""
         self.made += 1
         self.logs[side] = MemoryLog(f"{side}{self.made}")
-        self.logs[side].create(self.topics[side], self.habits.partitions)
+        for name, count in zip(self.names[side], counts, strict=True):
+            self.logs[side].create(name, count)
 
-    def at(self, side: str, partition: int) -> MemoryPartition:
-        return self.logs[side].partition(self.topics[side], partition)
+    # ------------------------------------------------------------ what is there
 
-    def places(self, side: str) -> list[TopicPartition]:
-        return [TopicPartition(self.topics[side], number) for number in range(self.habits.partitions)]
+    def places(self, side: str) -> list[Place]:
+        found = [(each.topic, each.partition) for each in self.logs[side].partitions]
+        return [(self.names[side].index(topic), partition) for topic, partition in found]
 
-    def ends(self) -> str:
-        sides = {side: [self.at(side, n) for n in range(self.habits.partitions)] for side in OTHER}
-        return " ".join(f"{side}{[f'{log.start}-{log.end}' for log in logs]}" for side, logs in sides.items())
+    def log(self, side: str, place: Place) -> MemoryPartition:
+        return self.logs[side].partition(self.names[side][place[0]], place[1])
+
+    def counts(self, side: str) -> list[int]:
+        places = self.places(side)
+        return [sum(topic == each for each, _ in places) for topic in range(len(self.names[side]))]
+
+    def some(self, side: str, share: float) -> list[Place]:
+        return [place for place in self.places(side) if self.draw.random() < share]
 
     # ------------------------------------------------------------ what happens
 
     def produce(self) -> None:
-        if self.is_down:
-            return
-        partition = self.draw.randrange(self.habits.partitions)
-        log = self.at(self.produces, partition)
-        if self.draw.random() < 0.2:
-            log.roll()
-        for _ in range(self.draw.randrange(1, 8)):
-            if self.draw.random() < 0.1:
-                log.append_marker(self.now_ms)
-            self.now_ms += self.draw.choice([0, 0, 1_000, 3_000])
-            log.append(self._time(), *self._content(), headers=(("n", b"%d" % self.produced),))
-            self.produced += 1
+        for place in self.some(self.active, 0.6):
+            log = self.log(self.active, place)
+            for _ in range(self.draw.randrange(1, 6)):
+                if self.draw.random() < 0.1:
+                    log.append_marker(self.now_ms)
+                self.now_ms += self.draw.choice([0, 1_000, 3_000])
+                self._append(log)
 
-    def _time(self) -> int:
-        return self.now_ms - self.draw.randint(0, self.habits.disorder_ms)
+    def _append(self, log: MemoryPartition) -> None:
+        number, disorder_ms, alike = self.produced, self.habits.disorder_ms, self.habits.alike
+        at = self.now_ms - (self.draw.randrange(disorder_ms + 1) if disorder_ms else 0)
+        is_alike = alike == 1 or (alike > 0 and self.draw.random() < alike)
+        self.produced += 1
+        value = {"t": 1, "n": 0} if is_alike else {"t": at, "n": number}
+        headers = (("id", b"id-%d" % number), ("n", b"%d" % number))
+        log.append(at, None if is_alike else b"k%d" % number, json.dumps(value).encode(), headers)
 
-    def _content(self) -> tuple[bytes, bytes]:
-        if self.draw.random() < self.habits.alike:
-            return b"k", b'{"ts": 1}'
-        return b"k%d" % self.produced, b'{"ts": %d, "n": %d}' % (self._time(), self.produced)
-
-    def mirror(self, *, everything: bool = False) -> None:
-        """Deliver some records; a record that the source has deleted before is never delivered."""
-        if self.is_down:
-            return
-        for partition, begin in self.mirrored.items():
-            source, destination = self.at(self.produces, partition), self.at(OTHER[self.produces], partition)
-            end = source.end if everything else min(source.end, begin + self.draw.randrange(0, 9))
-            new = [record for record in source.records if begin <= record.offset < end]
-            if self.draw.random() < 0.1:
-                destination.roll()
+    def mirror(self, *, whole: bool = False) -> None:
+        """Send some records, or all; partitions that were added are made at the other cluster first."""
+        if whole or self.draw.random() < 0.7:
+            self._grow_other()
+        there = set(self.places(OTHER[self.active]))
+        for place in self.places(self.active):
+            if place not in there or not (whole or self.draw.random() < 0.7):
+                continue
+            source, first = self.log(self.active, place), self.mirrored.get(place, 0)
+            end = source.end if whole else min(source.end, first + self.draw.randrange(1, 9))
+            there_log = self.log(OTHER[self.active], place)
+            new = [record for record in source.records if first <= record.offset < end]
             for record in new:
-                destination.append(record.timestamp_ms, record.key, record.value, record.headers)
+                there_log.append(record.timestamp_ms, record.key, record.value, record.headers)
             if new and self.habits.marks_ends:
-                destination.append_marker(self.now_ms)
-            self.mirrored[partition] = end
+                there_log.append_marker(self.now_ms)
+            self.mirrored[place] = max(first, end)
+
+    def _grow_other(self) -> None:
+        other = OTHER[self.active]
+        for topic, partition in sorted(set(self.places(self.active)) - set(self.places(other))):
+            self._add(other, topic, partition)
 
     def restart_mirror(self) -> None:
-        for partition, end in self.mirrored.items():
-            self.mirrored[partition] = self.draw.randrange(max(0, end - 10), end + 1)
+        for place, upto in self.mirrored.items():
+            self.mirrored[place] = self.draw.randrange(max(0, upto - 10), upto + 1)
 
-    def follow(self, side: str, *, is_lost: bool) -> None:
-        """The job has moved to ``side``. Producers follow, and the mirror turns round; or the lost cluster is away."""
-        if self.habits.stays:
-            self.is_down = is_lost
-            return
-        self.produces = side
-        if is_lost:
-            self.build(OTHER[side])
-        for partition in self.mirrored:
-            self.mirrored[partition] = 0 if is_lost else self.at(side, partition).end
+    def add_partition(self) -> None:
+        topic = self.draw.randrange(len(self.names[self.active]))
+        count = self.counts(self.active)[topic]
+        if count < 5:
+            self._add(self.active, topic, count)
 
-    def come_back(self) -> None:
-        self.is_down = False
+    def _add(self, side: str, topic: int, partition: int) -> None:
+        from reconciler.ports import TopicPartition
 
-    def retain(self, side: str, partition: int, before: int) -> None:
-        log = self.at(side, partition)
-        log.delete_before(before)
-        if self.draw.random() < 0.7:
-            log.retire()
+        self.logs[side].partitions[TopicPartition(self.names[side][topic], partition)] = MemoryPartition()
 
-    def numbers(self, side: str, partition: int, start: int, end: int) -> Iterator[int]:
-        """The numbers of the records that are between two offsets, copy by copy."""
-        return (number_of(each) for each in self.at(side, partition).records if start <= each.offset < end)
+    def retain(self, side: str, upto: dict[Place, int]) -> None:
+        """Move the start of some logs, at most to ``upto``."""
+        for place in self.some(side, 0.4):
+            log, most = self.log(side, place), upto.get(place, 0)
+            if log.start < most:
+                log.delete_before(self.draw.randrange(log.start, most + 1))
+
+    def compact(self, side: str) -> None:
+        """Remove single records."""
+        for place in self.some(side, 0.4):
+            log = self.log(side, place)
+            if log.records:
+                gone = [self.draw.choice(log.records) for _ in range(self.draw.randrange(1, 3))]
+                self.compacted[side] |= {number_of(each) for each in gone}
+                log.compact([each.offset for each in gone])
+
+    def switch(self, *, is_lost: bool) -> None:
+        """The producers move to the other cluster, and the mirror turns round.
+
+        A cluster that was lost is empty when it is there again; or it has its records, also those that were not
+        mirrored, and the mirror begins at its log's start or at the records that are new since.
+        """
+        left, self.active = self.active, OTHER[self.active]
+        is_empty = is_lost and self.draw.random() < 0.5
+        if is_empty:
+            self.build(left, self.counts(self.active))
+        from_start = is_empty or (is_lost and self.draw.random() < 0.5)
+        self.mirrored = {
+            place: 0 if from_start else self.log(self.active, place).end for place in self.places(self.active)
+        }

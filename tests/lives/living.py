@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.verdicts import Verdict
+from reconciler.kafka.memory import MemoryPartition
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.store import open_state
-from tests.lives.clusters import Clusters, Habits
+from tests.lives.clusters import OTHER, Clusters, Habits, number_of
 from tests.lives.recorded_job import GROUP, Stay, Store
 
 IDENTITIES = (
@@ -20,10 +22,64 @@ IDENTITIES = (
     {"id": "header:n"},
     {"id": "header:n", "unique_ids": "true"},
     {"id": "header:n", "id_order": "increasing"},
-    {"timestamp": "json:$.ts"},
-    {"timestamp": "json:$.ts", "id": "header:n"},
+    {"timestamp": "json:$.t"},
+    {"timestamp": "json:$.t", "id": "header:n"},
 )
 Offsets = dict[int, int]
+
+
+@dataclass
+class OfOneTopic(Clusters):
+    """``stays``: the producers stay at ``a``, whose cluster comes back after a loss; else they follow the job."""
+
+    stays: bool = False
+    is_down: bool = False
+    """The cluster that the mirror reads is away."""
+
+    @property
+    def partitions(self) -> range:
+        return range(self.counts("a")[0])
+
+    def at(self, side: str, partition: int) -> MemoryPartition:
+        return self.log(side, (0, partition))
+
+    def keys(self, side: str) -> list[TopicPartition]:
+        return [TopicPartition(self.names[side][0], number) for number in self.partitions]
+
+    def numbers(self, side: str, partition: int, start: int, end: int) -> Iterator[int]:
+        """The numbers of the records that are between two offsets, copy by copy."""
+        return (number_of(each) for each in self.at(side, partition).records if start <= each.offset < end)
+
+    def ends(self) -> str:
+        sides = {side: [self.at(side, number) for number in self.partitions] for side in OTHER}
+        return " ".join(f"{side}{[f'{log.start}-{log.end}' for log in logs]}" for side, logs in sides.items())
+
+    def produce(self) -> None:
+        if not self.is_down:
+            self._roll(self.active)
+            super().produce()
+
+    def mirror(self, *, whole: bool = False) -> None:
+        if not self.is_down:
+            self._roll(OTHER[self.active])
+            super().mirror(whole=whole)
+
+    def _roll(self, side: str) -> None:
+        if self.draw.random() < 0.2:
+            self.at(side, self.draw.choice(self.partitions)).roll()
+
+    def follow(self, side: str, *, is_lost: bool) -> None:
+        """The job has moved to ``side``. Producers follow, and the mirror turns round; or the lost cluster is away."""
+        if self.stays:
+            self.is_down = is_lost
+            return
+        self.active = side
+        if is_lost:
+            self.build(OTHER[side], self.counts(side))
+        self.mirrored = {(0, n): 0 if is_lost else self.at(side, n).end for n in self.partitions}
+
+    def come_back(self) -> None:
+        self.is_down = False
 
 
 @dataclass
@@ -44,17 +100,15 @@ class Living:
     """Records that were gone when a person accepted that."""
     covered: dict[int, set[int]] = field(default_factory=dict)
     """By partition, the records of whose processing the stored offsets tell."""
-    last: tuple[Path, dict[TopicPartition, Row]] | None = None
-    """The plan that an operator applied last, and the rows after it."""
+    last: dict[TopicPartition, Row] | None = None
+    """The rows after the last move."""
     plans: int = 0
     events: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.identity = self.draw.choice(IDENTITIES)
-        self.clusters = Clusters(
-            self.draw, self.topics, Habits.of(self.draw, may_be_alike="timestamp" not in self.identity)
-        )
+        self.clusters = self._two_clusters()
         self.store = Store.of(self.folder, self.draw, bare=self.bare)
         self.position = dict.fromkeys(self.numbers, 0)
         self.covered = {number: set() for number in self.numbers}
@@ -63,9 +117,18 @@ class Living:
         self.events.append(f"{self.topics} {self.identity} {self.clusters.habits} {self.store}")
         self.begin()
 
+    def _two_clusters(self) -> OfOneTopic:
+        habits = Habits(
+            disorder_ms=self.draw.choice([0, 0, 2_000, 20_000]),
+            alike=self.draw.choice([0.0, 0.3]) if "timestamp" not in self.identity else 0.0,
+            marks_ends=self.draw.random() < 0.3,
+        )
+        names = {side: [name] for side, name in self.topics.items()}
+        return OfOneTopic(self.draw, names, habits, stays=self.draw.random() < 0.4)
+
     @property
     def numbers(self) -> range:
-        return range(self.clusters.habits.partitions)
+        return self.clusters.partitions
 
     @property
     def one_name(self) -> bool:
@@ -81,7 +144,7 @@ class Living:
 
     def run(self) -> None:
         """One batch, which may be killed before it has stored its offsets, or before Spark has committed it."""
-        if self.clusters.is_down and self.side == self.clusters.produces:
+        if self.clusters.is_down and self.side == self.clusters.active:
             return
         ends = self.begun or {number: self._some_end(number) for number in self.numbers}
         death = self.draw.choices(["", "sink", "store"], [8, 1, 1])[0]
@@ -111,10 +174,10 @@ class Living:
 
     # ------------------------------------------------------------ the clusters
 
-    def mirror(self, *, everything: bool = False) -> None:
+    def mirror(self, *, whole: bool = False) -> None:
         """A record that is delivered where the job lives, behind its place, is read again there: nothing can tell."""
         before = {number: self.clusters.at(self.side, number).end for number in self.numbers}
-        self.clusters.mirror(everything=everything)
+        self.clusters.mirror(whole=whole)
         for number, end in before.items():
             new = set(self.clusters.numbers(self.side, number, end, 2**62))
             self.covered[number] -= new - self._in_front(self.side, number, self.position[number])
@@ -126,7 +189,9 @@ class Living:
         if side == self.side:
             row = self.store.rows().get(TopicPartition(self.topics[side], number))
             limit = min(self.position[number], row.stored.offset if row else 0)
-        self.clusters.retain(side, number, min(limit, self.draw.randint(log.start, log.end)))
+        log.delete_before(min(limit, self.draw.randint(log.start, log.end)))
+        if self.draw.random() < 0.7:
+            log.retire()
 
     def _in_front(self, side: str, number: int, offset: int) -> set[int]:
         return set(self.clusters.numbers(side, number, 0, offset))

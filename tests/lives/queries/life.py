@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.state.locations import Phase
-from tests.lives.queries.clusters import OTHER, number_of
+from tests.lives.clusters import OTHER, number_of
 from tests.lives.queries.commands import Ended, in_memory, run_killed
 from tests.lives.queries.product import Kind, Operated, StopLife
 from tests.lives.queries.query import Query

@@ -11,7 +11,7 @@ from pathlib import Path
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
 from reconciler.state.store import open_state
-from tests.lives.queries.clusters import OTHER, Clusters
+from tests.lives.clusters import OTHER, Clusters, Habits
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query
 from tests.lives.queries.sink import FileSink
@@ -58,7 +58,8 @@ class Operated:
     def __post_init__(self) -> None:
         here = ["o", "o2"][: self.kind.topics]
         names = {"a": here, "b": here if self.kind.one_name else ["p", "p2"][: self.kind.topics]}
-        self.clusters = Clusters(self.draw, names, self.kind.disorder_ms, bare=self.kind.bare)
+        habits = Habits(self.kind.disorder_ms, alike=float(self.kind.bare))
+        self.clusters = Clusters(self.draw, names, habits)
         sources = [[each] for each in range(len(here))] if self.kind.apart else [[*range(len(here))]]
         self.sink = FileSink(self.folder / "out") if self.kind.sink else None
         self.query = Query.first(self.clusters, self.draw, self.folder / "0", sources, self.sink)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.places.checkpoint.reading import read_checkpoint
 from tests.failover.checkpoint.checkpoint_files import Files
-from tests.lives.queries.clusters import Clusters, Place, number_of
+from tests.lives.clusters import Clusters, Place, number_of
 from tests.lives.queries.sink import FileSink
 
 STORES = 2
