@@ -264,18 +264,8 @@ class NamesGroups(Protocol):
     def group_names(self) -> list[str]: ...
 
 
-@runtime_checkable
-class CountsTopics(Protocol):
-    """A store that can say which topics a group has offsets of without reading the offsets and their anchors."""
-
-    def topic_counts(self, group: str) -> Mapping[str, int]:
-        """How many offsets the group has of each topic. Raises as ``read`` does."""
-
-
 def topic_counts(store: OffsetReader, group: str) -> Mapping[str, int]:
     """How many offsets the group has of each topic. Raises as ``read`` does."""
-    if isinstance(store, CountsTopics):
-        return store.topic_counts(group)
     return Counter(row.key.topic for row in store.read(group))
 
 

@@ -254,15 +254,6 @@ def shown_login(scheme: str, login: str) -> str:
     return f"{name}:…@" if colon else f"{name}@"
 
 
-def without_user(url: str) -> str:
-    """The URL without a user's name, which is no part of the place; a container stays."""
-    scheme, slashes, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    if FILE_SYSTEMS.get(scheme.lower(), _UNKNOWN).before_at is BeforeAt.PLACE:
-        return url
-    return f"{scheme}{slashes}{authority.rpartition('@')[2]}{slash}{path}"
-
-
 def not_installed(scheme: str, error: ImportError | ValueError) -> ConfigError:
     """The error for a scheme of which fsspec has no class, or cannot import it."""
     known = FILE_SYSTEMS.get(scheme.lower(), _UNKNOWN)

@@ -10,19 +10,15 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
 from reconciler.config.addresses import (
-    BROKERS_TOO,
     SINK_COLUMNS,
     SINK_SCHEMES,
-    are_brokers,
     scheme_of,
-    shared_brokers,
 )
 from reconciler.config.identity import IdentitySettings, identity_from_settings
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
@@ -39,7 +35,6 @@ from reconciler.config.settings import (
     PolicySettings,
     SearchSettings,
     TopicNames,
-    cluster_table,
     job_on,
 )
 from reconciler.config.streams import Naming
@@ -71,8 +66,6 @@ _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.provi
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
-CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-"""It is a part of topics' names."""
 _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
 """How the parser's messages begin for what stands there already."""
 
@@ -176,7 +169,7 @@ class _Reader:
 
     def config(self) -> Config:
         root = self._root
-        clusters = self._clusters(root.table("clusters"))
+        clusters = sections.clusters(root, self._faults)
         naming = sections.naming(root.table("topics"), clusters)
         state = sections.state(root.table("state"))
         search = sections.search(root.table("search"))
@@ -195,48 +188,6 @@ class _Reader:
         return Config(*main, trust, watch, metrics, mirror, state, settings)
 
     # ------------------------------------------------------------ clusters and topics
-
-    def _clusters(self, table: Table) -> dict[str, Cluster | None]:
-        if not table.is_there and not self._root.is_faulty("clusters"):
-            example = (
-                'Add [clusters.NAME] for each, with bootstrap_servers = "host:port"; NAME is what MirrorMaker says.'
-            )
-            self._faults.add("[clusters] is missing.", example)
-        found = {name: self._cluster(name, each) for name, each in table.tables_by_name()}
-        if table.is_there and len(found) < 2:
-            table.fault(next(iter(found), "NAME"), "is alone.", "Add the cluster where jobs go on after a failover.")
-        for one, other in combinations(filter(None, found.values()), 2):
-            self._refuse_one_cluster(one, other)
-        return found
-
-    def _cluster(self, name: str, table: Table) -> Cluster | None:
-        servers = table.filled_text("bootstrap_servers")
-        client = table.mapping("client")
-        table.done()
-        if CLUSTER_NAME.fullmatch(name) is None:
-            self._faults.add(f"{cluster_table(name)} is no name that MirrorMaker could use.", "Correct the name.")
-        if BROKERS_TOO in client:
-            problem = f"{BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
-            self._faults.add(f"{table.where('client')}: {problem}", "Give the brokers as bootstrap_servers only.")
-        if servers is None:
-            return None
-        if not isinstance(servers, Unknown) and not are_brokers(servers):
-            # The text is not repeated: a login may stand in it.
-            table.fault("bootstrap_servers", "is not a list of brokers.", 'Write it like "kafka-1:9092,kafka-2:9092".')
-        if "bootstrap.servers" in client:
-            self._faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
-        return Cluster(name, servers, {"bootstrap.servers": servers, **client})
-
-    def _refuse_one_cluster(self, one: Cluster, other: Cluster) -> None:
-        servers, others = one.bootstrap_servers, other.bootstrap_servers
-        if isinstance(servers, Unknown) or isinstance(others, Unknown):
-            return
-        both = f"{one.table} and {other.table}"
-        if servers == others:
-            self._faults.add(f"{both} have the same bootstrap_servers.", "Correct one of them.")
-        elif are_brokers(servers) and are_brokers(others) and (shared := shared_brokers(servers, others)):
-            problem = f"{both} both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
-            self._faults.add(problem, "Correct one of them.")
 
     def _direction(self, naming: Naming, clusters: tuple[str, ...], jobs: Sequence[Job]) -> TopicNames:
         """Away from the jobs' home, until a command says otherwise (``Config.between``)."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
+from itertools import combinations
 from typing import Any, TypeVar
 
+from reconciler.config.addresses import BROKERS_TOO, are_brokers, shared_brokers
 from reconciler.config.settings import (
     Cluster,
     MetricsSettings,
     MirrorSettings,
     SearchSettings,
     WatchSettings,
+    cluster_table,
 )
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Faults, Table, Unknown
@@ -19,7 +23,54 @@ from reconciler.core.question import TOPIC_NAME, TopicPolicy, TopicTemplate
 from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""It is a part of topics' names."""
 _ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'
+
+
+def clusters(root: Table, faults: Faults) -> dict[str, Cluster | None]:
+    """``[clusters]``, by name."""
+    table = root.table("clusters")
+    if not table.is_there and not root.is_faulty("clusters"):
+        example = 'Add [clusters.NAME] for each, with bootstrap_servers = "host:port"; NAME is what MirrorMaker says.'
+        faults.add("[clusters] is missing.", example)
+    found = {name: _cluster(name, each, faults) for name, each in table.tables_by_name()}
+    if table.is_there and len(found) < 2:
+        table.fault(next(iter(found), "NAME"), "is alone.", "Add the cluster where jobs go on after a failover.")
+    for one, other in combinations(filter(None, found.values()), 2):
+        _refuse_one_cluster(one, other, faults)
+    return found
+
+
+def _cluster(name: str, table: Table, faults: Faults) -> Cluster | None:
+    servers = table.filled_text("bootstrap_servers")
+    client = table.mapping("client")
+    table.done()
+    if CLUSTER_NAME.fullmatch(name) is None:
+        faults.add(f"{cluster_table(name)} is no name that MirrorMaker could use.", "Correct the name.")
+    if BROKERS_TOO in client:
+        problem = f"{BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
+        faults.add(f"{table.where('client')}: {problem}", "Give the brokers as bootstrap_servers only.")
+    if servers is None:
+        return None
+    if not isinstance(servers, Unknown) and not are_brokers(servers):
+        # The text is not repeated: it may hold a login.
+        table.fault("bootstrap_servers", "is not a list of brokers.", 'Write it like "kafka-1:9092,kafka-2:9092".')
+    if "bootstrap.servers" in client:
+        faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
+    return Cluster(name, servers, {"bootstrap.servers": servers, **client})
+
+
+def _refuse_one_cluster(one: Cluster, other: Cluster, faults: Faults) -> None:
+    servers, others = one.bootstrap_servers, other.bootstrap_servers
+    if isinstance(servers, Unknown) or isinstance(others, Unknown):
+        return
+    both = f"{one.table} and {other.table}"
+    if servers == others:
+        faults.add(f"{both} have the same bootstrap_servers.", "Correct one of them.")
+    elif are_brokers(servers) and are_brokers(others) and (shared := shared_brokers(servers, others)):
+        problem = f"{both} both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
+        faults.add(problem, "Correct one of them.")
 
 
 def search(table: Table) -> SearchSettings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.addresses import not_set_up, scheme_of_path, without_secrets, without_user
+from reconciler.config.addresses import not_set_up, scheme_of_path, without_secrets
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
 from reconciler.places.folder import LocalFolder, open_folder
@@ -71,12 +71,6 @@ def test_an_error_of_the_set_up_is_no_outage() -> None:
 )
 def test_a_container_is_shown_and_a_secret_is_not(address: str, shown: str) -> None:
     assert without_secrets(address) == shown
-
-
-def test_a_users_name_is_no_part_of_the_place() -> None:
-    assert without_user("webhdfs://ada@nn:9870/c@d") == without_user("webhdfs://nn:9870/c@d") == "webhdfs://nn:9870/c@d"
-    assert without_user("abfss://data@acct/c") == "abfss://data@acct/c"
-    assert without_user("/data/c") == "/data/c"
 
 
 def test_two_containers_of_an_account_are_two_places() -> None:

@@ -24,8 +24,9 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
-from reconciler.config.file import CLUSTER_NAME, SearchSettings, any_home, load_config
+from reconciler.config.file import SearchSettings, any_home, load_config
 from reconciler.config.secrets import filled, remember
+from reconciler.config.sections import CLUSTER_NAME
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.text import command, counted
 from reconciler.failover import inputs

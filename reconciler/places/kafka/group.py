@@ -5,9 +5,7 @@ reads the rows again right before the commit, with their offset and metadata as 
 One gap remains: a program that commits without being a member (manual assignment) in the milliseconds between. The
 second read detects it, unless it committed exactly the same.
 
-Kafka holds no negative offset, so sentinels are refused. Its Python client can delete a whole group, but no single
-row: deleting all rows of a group deletes the group; any other deletion is refused, with the command that does it. A
-broker does not tell of rows of topics that this user may not describe, and deletes them, too: a warning says so.
+Kafka holds no negative offset, so sentinels are refused.
 """
 
 from __future__ import annotations

@@ -63,12 +63,6 @@ class SqliteStore:
         rows += [self._decoder.misnamed(group, *values) for values in blobs]
         return common.of_topics(rows, topics)
 
-    def topic_counts(self, group: str) -> Mapping[str, int]:
-        statement = (
-            "SELECT topic, count(*) FROM reconciler_offsets WHERE grp = ? AND typeof(topic) = 'text' GROUP BY topic"
-        )
-        return dict(self._read(lambda db: db.execute(statement, (group,)).fetchall()))
-
     def groups(self) -> list[str]:
         statement = "SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp"
         return [name for (name,) in self._read(lambda db: db.execute(statement).fetchall())]

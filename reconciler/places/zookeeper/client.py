@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.security import ACL, Id, make_digest_acl_credential
+from kazoo.security import ACL
 
 from reconciler.core.errors import Away, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
@@ -167,7 +167,7 @@ class Ensemble:
         except OutcomeUnknown as err:
             raise Unreachable(f"{self.name} did not answer; nothing was written.", hint=_CHECK_SERVERS) from err
 
-    def _send(self, operations: Sequence[Operation], lists: Mapping[str, list[ACL]]) -> bool:
+    def _send(self, operations: Sequence[Operation], lists: Mapping[str, Sequence[ACL]]) -> bool:
         transaction = self._connected().transaction()
         for operation in operations:
             _add(transaction, operation, lists)
@@ -194,7 +194,7 @@ class Ensemble:
             raise self._refused(answer, f"{verb} {operation.path}", nothing_written=True)
         return not any(isinstance(answer, Exception) for answer in answers)
 
-    def _access_lists(self, paths: Iterable[str]) -> dict[str, list[ACL]]:
+    def _access_lists(self, paths: Iterable[str]) -> dict[str, Sequence[ACL]]:
         """The list for each znode to create: that of the nearest existing znode above it.
 
         So the job has the same permissions on these znodes as on its own.
@@ -205,27 +205,20 @@ class Ensemble:
         existing = self.existing({each for lineage in above.values() for each in lineage})
         nearest = {path: next(each for each in lineage if each in existing) for path, lineage in above.items()}
         known = {
-            path: self._unmasked(path, answer[0]) if answer else []
+            path: self._readable(path, answer[0]) if answer else []
             for path, answer in self._read(set(nearest.values()), "get_acls_async").items()
         }
         return {path: known[origin] for path, origin in nearest.items()}
 
-    def _unmasked(self, path: str, found: Sequence[ACL]) -> list[ACL]:
-        """A server masks a list's digests for a user who may not change it; this user's own can be computed."""
-        own = make_digest_acl_credential(*self._credentials.split(":", 1)) if self._credentials else ":"
-        whole = []
-        for entry in found:
-            user, _, digest = entry.id.id.rpartition(":")
-            if entry.id.scheme == "digest" and digest == "x":
-                if user != own.partition(":")[0]:
-                    raise Refused(
-                        f"{self.name} does not show who may use {path}, so no znode with the same access list can be"
-                        " created below it; nothing was written.",
-                        hint=f"Use credentials that may administer {path}, or have the znodes below it created.",
-                    )
-                entry = ACL(entry.perms, Id("digest", own))
-            whole.append(entry)
-        return whole
+    def _readable(self, path: str, found: Sequence[ACL]) -> Sequence[ACL]:
+        """The list itself. Raises Refused if the server masks its digests, for a user who may not change it."""
+        if any(entry.id.scheme == "digest" and entry.id.id.endswith(":x") for entry in found):
+            raise Refused(
+                f"{self.name} does not show who may use {path}, so no znode with the same access list can be"
+                " created below it; nothing was written.",
+                hint=f"Use credentials that may administer {path}, or have the znodes below it created.",
+            )
+        return found
 
     def _got(self, answer: Any) -> Any:
         """The result of kazoo, within the time limit. Raises its errors."""
@@ -345,7 +338,7 @@ def _end(zk: Any) -> None:
         zk.close()
 
 
-def _add(transaction: Any, operation: Operation, lists: Mapping[str, list[ACL]]) -> None:
+def _add(transaction: Any, operation: Operation, lists: Mapping[str, Sequence[ACL]]) -> None:
     match operation:
         case Create(path, data):
             transaction.create(path, data, acl=lists.get(path) or None)
