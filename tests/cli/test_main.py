@@ -42,7 +42,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
     ("words", "said"),
     [
         (
-            ("init", "--bootstrap-servers", "http://b:9092", "--yes"),
+            ("init", "--bootstrap-servers", "http://b:9092"),
             "The bootstrap servers are no list of brokers. Write",
         ),
         (
@@ -61,8 +61,8 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
                 "checkpoint clone from": "NEW_PATH",
                 "audit p.json --parquet": "--parquet",
                 "demo stop --folder": "--folder",
-                "init --yes --store": "--store",
-                "init --yes --separator": "--separator",
+                "init --store": "--store",
+                "init --separator": "--separator",
             }.items()
         ),
     ],

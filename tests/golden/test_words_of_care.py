@@ -88,7 +88,7 @@ def test_init_writes_a_configuration(estate: Estate, goldens: Goldens) -> None:
     world = estate.world
     for topic in ("a.checkpoints.internal", "mm2-offset-syncs.a.internal", "__consumer_offsets"):
         world.destination.create(topic, 1)
-    to = f"init --bootstrap-servers {DESTINATION} --store {OFFSETS} --yes"
+    to = f"init --bootstrap-servers {DESTINATION} --store {OFFSETS}"
     said = world.session(
         f"{to} -o made.toml --source-bootstrap-servers {SOURCE}",
         f"{to} -o made.toml",
@@ -96,7 +96,7 @@ def test_init_writes_a_configuration(estate: Estate, goldens: Goldens) -> None:
         f"{to} -o - --group nobody",
         f"{to} -o - --alias z",
         f"{to} -o - --records 0",
-        "init --yes",
+        "init",
         "config check -c made.toml --offline",
         "plan -c made.toml --job ready",
     )

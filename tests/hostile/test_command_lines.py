@@ -19,7 +19,7 @@ NOT_RUN = {"demo", "audit"}
 """They start servers, or Spark; their command lines are parsed."""
 ALWAYS = {
     **{"track": ["--once"], "watch": ["--once"], "drill": ["--no-spark", "--temp", "temp"]},
-    **{"init": ["--bootstrap-servers", "kafka-b:9092", "--yes"], "hook": ["--plans", "plans"]},
+    **{"init": ["--bootstrap-servers", "kafka-b:9092"], "hook": ["--plans", "plans"]},
 }
 EDGES = ("0001", "1969", "9999", "10000")
 GOOD = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -83,7 +82,7 @@ def stored_after(clusters: Any, topic: str, partition: int, number: int = 40) ->
 def written(world: World) -> Path:
     path = world.folder / "written.toml"
     ended = world.run(
-        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"), "--output", path
+        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address), "--output", path
     )
     assert ended.code == 0, ended.output
     assert f"Next: reconciler config check -c {path}" in ended.out
@@ -129,9 +128,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
     consumer = Consumer({"bootstrap.servers": world.cluster.bootstrap, "group.id": group, "log_level": 0})
     consumer.commit(offsets=[KafkaPartition(world.mirrored, 0, 7)], asynchronous=False)
     consumer.close()
-    shown = world.run(
-        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--group", group, "--yes", "--output", "-")
-    )
+    shown = world.run(*("init", "--bootstrap-servers", world.cluster.bootstrap, "--group", group, "--output", "-"))
     assert shown.code == 0, shown.output
     (job,) = tomllib.loads(shown.out)["jobs"]
     assert (job["name"], job["topics"], job["offsets"]) == (group, [world.topic], "kafka-group:")
@@ -150,7 +147,7 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
         f'sasl.jaas.config={login} username="me" password="{SECRET}";\nkey.deserializer=org.example.Any\n'
     )
     output = world.folder / "written.toml"
-    ended = world.run("init", "--client-config", path, "--store", world.address, "--yes", "--output", output)
+    ended = world.run("init", "--client-config", path, "--store", world.address, "--output", output)
     assert ended.code == 0, ended.output
     assert SECRET not in output.read_text() + ended.output
     logging.getLogger("reconciler").warning("a client library says %s", SECRET)
@@ -169,25 +166,3 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     checked = world.run("config", "check", "-c", output)
     assert checked.code == 0, checked.output
     assert SECRET not in checked.output
-
-
-class Terminal(io.StringIO):
-    """Answers that are typed."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "b", "")
-    monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
-    output = world.folder / "answered.toml"
-    ended = world.run("init", "--output", output)
-    assert ended.code == 0, ended.output
-    assert "The destination's bootstrap servers [localhost:9092]: " in ended.err
-    assert "Where do the jobs keep their offsets (a store's address) [kafka-group:]: " in ended.err
-    assert f"What identifies the records of {world.group} [header:message-id]: " in ended.err
-    assert 'id = "no-such:id" is not known' in ended.err
-    content = tomllib.loads(output.read_text())
-    assert content["clusters"]["b"]["bootstrap_servers"] == world.cluster.bootstrap
-    assert content["jobs"][0]["identity"] == {"id": "none"}

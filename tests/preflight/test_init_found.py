@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.commands import init
-from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -280,7 +278,7 @@ def test_a_topic_that_a_job_reads_and_that_is_not_mirrored_is_named(
     world = World(tmp_path, monkeypatch)
     Estate(world)
     store = ("--store", "sqlite:///offsets.db", "--group", "stuck")
-    init = ("init", "--bootstrap-servers", "kafka-b:9092", "--alias", "a", *store, "--yes")
+    init = ("init", "--bootstrap-servers", "kafka-b:9092", "--alias", "a", *store)
     ended = world.run(*init, "-o", "made.toml")
     assert ended.code == 0
     said = "The group has offsets of topics, too, that are not mirrored here: gone. If the job reads them, add them to "
@@ -390,58 +388,10 @@ def test_a_quoted_text_is_read_back_unchanged_as_a_value_and_as_a_key(text: str)
 JOURNAL = "postgresql://h/db?table=journal&topic=t&partition=p&offset="
 
 
-@pytest.mark.parametrize(
-    ("column", "typed", "written"),
-    [("off", "next\n", "off&number=next"), ("last_processed", "maybe\n\nlast\n", "last_processed&number=last")],
-)
-def test_the_meaning_of_a_tables_numbers_is_asked_for_and_never_assumed(
-    asked: Callable[[str], Prompt], capsys: pytest.CaptureFixture[str], column: str, typed: str, written: str
-) -> None:
-    options = argparse.Namespace(yes=False)
-    assert init.with_number(options, asked(typed), JOURNAL + column, "shown") == JOURNAL + written
-    told = capsys.readouterr().err
-    assert "the next offset to read, or the last processed one" in told
-    assert ('("last_processed" suggests the last)' in told) == (column == "last_processed")
-    assert ("'maybe' is not one of next, last, first" in told) == typed.startswith("maybe")
-
-
-def test_without_questions_the_assumed_meaning_is_told_with_the_parameter(caplog: pytest.LogCaptureFixture) -> None:
-    options, address = argparse.Namespace(yes=True), f"{JOURNAL}last_processed"
+def test_the_assumed_meaning_of_a_tables_numbers_is_said_with_the_parameter(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert init.with_number(options, Prompt(yes=True), address, "the table") == address
+        init.warn_of_number(f"{JOURNAL}last_processed&number=last", "the table")
+        assert not caplog.text
+        init.warn_of_number(f"{JOURNAL}last_processed", "the table")
     assert 'numbers in the table are taken for the next offset to read ("last_processed" suggests' in caplog.text
     assert "add &number=last to the store's address" in caplog.text
-
-
-# ---------------------------------------------------------------- questions
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Prompt]:
-    def with_answers(text: str) -> Prompt:
-        import io
-
-        monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        return Prompt(yes=False)
-
-    return with_answers
-
-
-def test_an_empty_answer_takes_the_default(asked: Callable[[str], Prompt]) -> None:
-    assert asked("\n").text("Where", "here") == "here"
-    assert asked("\n").several("Which", ["one", "two"]) == ["one", "two"]
-
-
-def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
-    asked: Callable[[str], Prompt], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked("three\n2, one\n").several("Which", ["one", "two"]) == ["two", "one"]
-    assert "three is none of them" in capsys.readouterr().err
-    assert asked("perhaps\nn\n").text("Go on?", "y", lambda typed: None if typed in "yn" else "y or n") == "n"
-
-
-def test_no_answer_ends_it(asked: Callable[[str], Prompt]) -> None:
-    with pytest.raises(ConfigError, match="No answer: nothing was written"):
-        asked("").text("Where", "here")
-    with pytest.raises(ConfigError, match="Where: not known"):
-        Prompt(yes=True).text("Where")

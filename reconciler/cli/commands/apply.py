@@ -14,8 +14,7 @@ from pathlib import Path
 from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, say, show, stack, wrap
-from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.output import Shown, confirm, say, show, stack, wrap
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config, Job

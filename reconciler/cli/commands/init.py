@@ -2,9 +2,9 @@
 give the source's name and the naming of topics. Groups with offsets of mirrored topics become jobs. A sample of each
 topic's records shows what identifies them.
 
-On a terminal it asks, and offers its findings as defaults; with --yes it accepts them. It only reads, and connects
-to the destination and the store, never to the source. Passwords are not written: the file names environment
-variables for them. An existing file is left alone unless --force is given.
+It asks no questions: options replace its findings, and it says which one is missing. It only reads, and connects to
+the destination and the store, never to the source. Passwords are not written: the file names environment variables for
+them. An existing file is left alone unless --force is given.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from reconciler import __version__
 from reconciler.cli.commands.init_mirror import find_mirror, naming_rule
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
-from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, any_home, load_config
 from reconciler.config.secrets import filled, remember
-from reconciler.config.sections import CLUSTER_NAME
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.text import command, counted
 from reconciler.failover import inputs
@@ -36,7 +34,7 @@ from reconciler.kafka.errors import SECTION
 from reconciler.kafka.mirror.topics import Mirror
 from reconciler.kafka.requests import Surveyor
 from reconciler.near import known_names
-from reconciler.places.parameters import is_undecided, problem_of_number, suspicious_name
+from reconciler.places.parameters import is_undecided, suspicious_name
 from reconciler.places.registry import open_store
 from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (
@@ -53,11 +51,10 @@ EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite://
 HELP = Help(
     __doc__,
     [
-        ("interactively", "reconciler init"),
         ("a job that keeps its offsets in a SQLite file", EXAMPLE),
         (
-            "consumer groups, with the settings file of Kafka's own tools, and without questions",
-            "reconciler init --bootstrap-servers b:9092 --client-config client.properties --store kafka-group: --yes",
+            "consumer groups, with the settings file of Kafka's own tools",
+            "reconciler init --bootstrap-servers b:9092 --client-config client.properties --store kafka-group:",
         ),
         (
             "a login, with the password from the environment",
@@ -65,7 +62,7 @@ HELP = Help(
             "sasl.mechanism=SCRAM-SHA-512 --client sasl.username=me --client 'sasl.password=${KAFKA_PASSWORD}'",
         ),
         ("make the state store of a configuration", "reconciler init -c reconciler.toml"),
-        ("print the configuration", "reconciler init --bootstrap-servers b:9092 --yes --output -"),
+        ("print the configuration", "reconciler init --bootstrap-servers b:9092 --output -"),
     ],
     {
         ExitCode.OK: "the file was written",
@@ -135,7 +132,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="- for stdout (default: reconciler.toml)",
     )
     written.add_argument("--force", action="store_true", help="overwrite an existing file")
-    written.add_argument("--yes", action="store_true", help="do not ask: accept the findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +172,18 @@ def _run(options: argparse.Namespace) -> ExitCode:
     _refuse_to_overwrite(options)
     if str(options.output) != "-":
         refuse_unwritable(options.output, other="--output")
-    asker = Prompt.on_this_terminal(yes=options.yes)
-    client = _client(options, asker)
+    client = _client(options)
     surveyor = Surveyor(client.used)
     reader = open_log(client.used, memory=SearchSettings().memory)
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
         log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
-        mirror = find_mirror(options, asker, list(topics))
-        address, stored = _store(options, asker, client, mirror, surveyor)
+        mirror = find_mirror(options, list(topics))
+        address, stored = _store(options, client, mirror, surveyor)
         written_store, store_needs = address_without_secret(address, STORE_VARIABLE)
-        found = _chosen(options, asker, stored, mirror)
-        jobs = [_job(job, written_store, stored, reader, mirror, options.records, asker) for job in found]
+        found = _chosen(options, stored)
+        jobs = [_job(job, written_store, stored, reader, mirror, options.records) for job in found]
     finally:
         reader.close()
         surveyor.close()
@@ -197,7 +192,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     text = config_text(
         Proposed(
             version=__version__,
-            name=_name(options, asker, mirror),
+            name=_name(options, mirror),
             servers=client.properties[SERVERS],
             cluster_id=cluster_id,
             client={name: value for name, value in client.properties.items() if name != SERVERS},
@@ -217,7 +212,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
 # ---------------------------------------------------------------- the cluster
 
 
-def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
+def _client(options: argparse.Namespace) -> _Client:
     read = []
     if options.client_config is not None:
         read.append(read_properties(options.client_config))
@@ -226,9 +221,11 @@ def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
         log.info("left out, being no settings of a connection, or those of other clients: %s", ", ".join(left_out))
     given = {name: value for each in read for name, value in each.client.items()}
     servers = options.bootstrap_servers or given.get(SERVERS)
-    given[SERVERS] = servers or asker.text(
-        "The destination's bootstrap servers", None if options.yes else "localhost:9092"
-    )
+    if not servers:
+        raise ConfigError(
+            "The destination's bootstrap servers are not known.", hint="Add --bootstrap-servers HOST:PORT."
+        )
+    given[SERVERS] = servers
     safe, needed = client_without_secrets(given)
     used = filled(given, os.environ, {})
     if not are_brokers(used[SERVERS]):
@@ -238,25 +235,17 @@ def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
     return _Client(used, safe, needed)
 
 
-def _name(options: argparse.Namespace, asker: Prompt, mirror: Mirror) -> str:
+def _name(options: argparse.Namespace, mirror: Mirror) -> str:
     """The destination's name: topics produced there have it in front when they are mirrored back."""
-    given: str | None = options.name
-    usual = "standby" if mirror.alias != "standby" else "other"
-    return given or asker.text("MirrorMaker's name of this cluster (--name)", usual, _no_cluster_name)
-
-
-def _no_cluster_name(text: str) -> str | None:
-    return None if CLUSTER_NAME.fullmatch(text) else "letters, digits, dots, hyphens and underscores only"
+    return options.name or ("standby" if mirror.alias != "standby" else "other")
 
 
 # ---------------------------------------------------------------- jobs
 
 
-def _store(
-    options: argparse.Namespace, asker: Prompt, client: _Client, mirror: Mirror, surveyor: Surveyor
-) -> tuple[str, FoundStore]:
+def _store(options: argparse.Namespace, client: _Client, mirror: Mirror, surveyor: Surveyor) -> tuple[str, FoundStore]:
     """The store's address as given, and its content."""
-    address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
+    address = options.store or KAFKA_GROUP
     used = str(filled(address, os.environ, {}))
     remember("anchors.store", address_without_secret(address, STORE_VARIABLE)[0], used)
     if options.topic:
@@ -265,23 +254,19 @@ def _store(
     if options.topic:  # the others may be mirrored, and were left out on purpose
         found = replace(found, jobs=tuple(replace(job, not_mirrored=()) for job in found.jobs))
     log.info("%s with offsets of mirrored topics in %s", counted(len(found.jobs), "group"), found.address)
-    return with_number(options, asker, address, found.address), found
+    warn_of_number(address, found.address)
+    return address, found
 
 
-def with_number(options: argparse.Namespace, asker: Prompt, address: str, shown: str) -> str:
-    """The address with the meaning of its numbers. That is asked for, since no store says it; ``--yes`` only warns."""
-    if not is_undecided(address):
-        return address
-    suggests = f' ("{name}" suggests the last)' if (name := suspicious_name(address)) else ""
-    if options.yes:
+def warn_of_number(address: str, shown: str) -> None:
+    """Warn if the address does not say what its numbers mean: no store says it."""
+    if is_undecided(address):
+        suggests = f' ("{name}" suggests the last)' if (name := suspicious_name(address)) else ""
         log.warning(
             "The numbers in %s are taken for the next offset to read%s. If they are the last processed one, add "
             "&number=last to the store's address, or the job may skip a record of each partition.",
             *(shown, suggests),
         )
-        return address
-    question = f"Is a number there the next offset to read, or the last processed one{suggests}: next, last or first"
-    return f"{address}&number={asker.text(question, fits=problem_of_number)}"
 
 
 def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
@@ -295,47 +280,25 @@ def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[topic] for topic in topics)
 
 
-def _chosen(options: argparse.Namespace, asker: Prompt, stored: FoundStore, mirror: Mirror) -> list[FoundJob]:
+def _chosen(options: argparse.Namespace, stored: FoundStore) -> list[FoundJob]:
     """The jobs to write. A job given with its topics may have no offsets yet."""
     known = {job.group: job for job in stored.jobs}
     if options.group and options.topic:
         for group in options.group:
             known.setdefault(group, FoundJob(group, tuple(options.topic), 0, 0, frozenset()))
     if not known:
-        group = asker.text(
-            f"No group in {stored.address} has offsets of a mirrored topic. The job's group (--group)",
-            options.group[0] if options.group else None,
+        held = "".join(f" {group}: {words}." for group, words in stored.without_rows.items())
+        raise ConfigError(
+            f"No group in {stored.address} has offsets of a mirrored topic.{held}",
+            hint="If the job has run, correct --group or --store; else name it with --group and --topic.",
         )
-        topics = asker.several("Its topics (--topic)", [mirror.source_of(name) for name in mirror.topics])
-        return [FoundJob(group, tuple(topics), 0, 0, frozenset())]
-    if options.group or len(known) == 1:
-        return list(known.values())
-    return [known[group] for group in asker.several("Which groups become jobs", list(known))]
+    return list(known.values())
 
 
-def _job(
-    job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int, asker: Prompt
-) -> ProposedJob:
+def _job(job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int) -> ProposedJob:
     here = {mirror.source_of(name): name for name in mirror.topics}
     seen = sample(reader, [here[topic] for topic in job.topics if topic in here], records)
-    proposal = propose(seen, job.ids)
-    if len(proposal.choices) > 1:
-        log.info("%s: %s", job.group, "; ".join(proposal.why))
-        proposal = replace(
-            proposal,
-            id=asker.text(f"What identifies the records of {job.group}", proposal.id, _fits),
-        )
-    return ProposedJob(job.group, job.topics, store, proposal, description(job, stored))
-
-
-def _fits(text: str) -> str | None:
-    from reconciler.config.identity import identity_from_spec
-
-    try:
-        identity_from_spec(id=text)
-    except ConfigError as error:
-        return str(error)
-    return None
+    return ProposedJob(job.group, job.topics, store, propose(seen, job.ids), description(job, stored))
 
 
 # ---------------------------------------------------------------- the file

@@ -6,7 +6,6 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.settings import MirrorSettings
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy, TopicTemplate
@@ -26,16 +25,8 @@ def naming_rule(text: str) -> str:
     return text
 
 
-def _unfit(text: str) -> str | None:
-    try:
-        naming_rule(text)
-    except argparse.ArgumentTypeError as error:
-        return str(error)
-    return None
-
-
-def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str]) -> Mirror:
-    """The mirror that fills the cluster with these topics; what was found in them is confirmed by the user."""
+def find_mirror(options: argparse.Namespace, topics: Sequence[str]) -> Mirror:
+    """The mirror that fills the cluster with these topics; the options replace what was found in them."""
     separator = options.separator or "."
     given: str | None = options.alias
     if options.policy == TopicPolicy.IDENTITY:
@@ -49,7 +40,7 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
     if options.separator is not None:
         found = [each for each in found if each.policy is TopicPolicy.IDENTITY or each.separator == separator]
     if found:
-        return _confirmed(found, asker)
+        return _best(found)
     by_alias = named(given, TopicPolicy.DEFAULT, separator, topics)
     if given is not None and (options.policy is not None or by_alias.topics):
         return _filled(by_alias)
@@ -57,8 +48,7 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
         log.warning(
             "Most names here end alike: mirrored topics are taken to be %s. Else give --policy.", suffixed.template
         )
-        options.policy = asker.text("How mirrored topics are named (--policy)", suffixed.template, _unfit)
-        return suffixed if options.policy == suffixed.template else find_mirror(options, asker, topics)
+        return suffixed
     if given is not None:
         return _filled(by_alias)
     if is_source(topics):
@@ -66,26 +56,20 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
             "This cluster has a mirror's offset syncs and no mirrored topic: it looks like the source.",
             hint="Give the other cluster, where jobs continue after a failover; or add --alias or --policy.",
         )
-    log.info("there is no topic of MirrorMaker's own here")
-    alias = asker.text("MirrorMaker's name of the source (--alias), or - if topics keep their names", None)
-    if alias == "-":
-        return named(None, TopicPolicy.IDENTITY, separator, topics)
-    return _filled(named(alias, TopicPolicy.DEFAULT, separator, topics))
+    raise ConfigError(
+        "There is no topic of MirrorMaker's own here, so its name of the source is not known.",
+        hint="Add --alias NAME, or --policy identity if topics keep their names.",
+    )
 
 
-def _confirmed(found: Sequence[Mirror], asker: Prompt) -> Mirror:
+def _best(found: Sequence[Mirror]) -> Mirror:
     best = found[0]
     if len(found) > 1:
-        log.info("sources mirrored here: %s", ", ".join(str(each.alias) for each in found))
-        alias = asker.text("Which source", best.alias, lambda name: _none_of(name, found))
-        best = next(each for each in found if each.alias == alias)
+        others = ", ".join(str(each.alias) for each in found[1:])
+        log.warning("Sources mirrored here, too: %s. Name one with --alias.", others)
     there = counted(len(best.topics), "topic")
     log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
     return best
-
-
-def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
-    return None if any(each.alias == name for each in found) else f"{name} is none of them"
 
 
 def _filled(mirror: Mirror) -> Mirror:

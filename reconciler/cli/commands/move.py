@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show
-from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.output import confirm, say, show
 from reconciler.cli.terminal.report import plan_text, starts_text, why_job_stops
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.output import confirm, say
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst

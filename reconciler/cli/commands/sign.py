@@ -9,8 +9,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show
-from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.output import confirm, say, show
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.errors import ConfigError, ExitCode

@@ -332,3 +332,16 @@ def in_bytes(size: int) -> str:
     while (value := value / 1024) >= 1024 and len(units) > 1:
         units.pop(0)
     return f"{value:.1f} {units[0]}"
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal unless ``yes``. Raises ConfigError if stdin is not a terminal or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "This needs a confirmation, and stdin is not a terminal.", hint="Add --yes. Nothing was written."
+        )
+    show(line(f"{question} [y/N] "), stream=sys.stderr, end="")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("Not confirmed: nothing was written.")

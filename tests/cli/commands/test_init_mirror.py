@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from reconciler.cli.commands.init_mirror import find_mirror, naming_rule
-from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy
@@ -29,9 +27,9 @@ Found = Callable[..., Mirror]
 def found() -> Found:
     """The mirror that is found with these options in a cluster with these topics."""
 
-    def find(*topics: str, yes: bool = True, **given: Any) -> Mirror:
+    def find(*topics: str, **given: Any) -> Mirror:
         usual = {"alias": None, "policy": None, "separator": None, "topic": []}
-        return find_mirror(argparse.Namespace(**{**usual, **given}), Prompt(yes=yes), topics)
+        return find_mirror(argparse.Namespace(**{**usual, **given}), topics)
 
     return find
 
@@ -44,16 +42,23 @@ def test_a_suffix_is_looked_for_where_no_name_begins_with_the_alias(found: Found
         found("x", "y", alias="src")
 
 
-def test_a_suffix_is_said_and_asked_for(
-    found: Found, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a guess by the names alone; --yes accepts it, and warns."""
+def test_a_suffix_is_said_to_be_a_guess(found: Found, caplog: pytest.LogCaptureFixture) -> None:
     assert found("x.replica", "y.replica").template == "{topic}.replica"
     assert "mirrored topics are taken to be {topic}.replica. Else give --policy." in caplog.text
     assert caplog.records[-1].levelname == "WARNING"
-    monkeypatch.setattr("sys.stdin", io.StringIO("names\nidentity\n"))
-    mirror = found("x.replica", "y.replica", yes=False)
-    assert (mirror.policy, mirror.topics) == (TopicPolicy.IDENTITY, ("x.replica", "y.replica"))
+    assert found("x.replica", "y.replica", policy="identity").topics == ("x.replica", "y.replica")
+
+
+def test_of_several_sources_the_others_are_named(found: Found, caplog: pytest.LogCaptureFixture) -> None:
+    of_both = ("a.checkpoints.internal", "c.checkpoints.internal", "a.orders", "a.clicks", "c.orders")
+    assert found(*of_both).alias == "a"
+    assert "Sources mirrored here, too: c. Name one with --alias." in caplog.text
+    assert found(*of_both, alias="c").topics == ("c.orders",)
+
+
+def test_a_source_that_no_topic_names_must_be_given(found: Found) -> None:
+    with pytest.raises(ConfigError, match="no topic of MirrorMaker's own here"):
+        found("orders", "clicks.eu")
 
 
 @pytest.mark.parametrize("given", [{}, {"policy": "identity"}, {"alias": "a"}, {"alias": "a", "policy": "identity"}])

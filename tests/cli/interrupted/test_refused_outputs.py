@@ -16,7 +16,7 @@ COMMANDS = {
     "plan": "plan -c gone.toml -o PLACE",
     "anchor lines": "anchors export -c gone.toml PLACE",
     "page": "show no-plan.json --html PLACE",
-    "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --yes --force -o PLACE",
+    "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --force -o PLACE",
     "audit as JSON": "audit -c gone.toml no-plan.json --json PLACE",
     "variables": "hook -c gone.toml --job clicks --plans plans --env-file PLACE",
 }

@@ -44,7 +44,7 @@ FILLERS = {
     "page": ("show old.json --html p.html", "p.html"),
     "signature": ("sign old.json --key key.pem --yes", "old.json.sig"),
     "configuration": (
-        f"init --bootstrap-servers {DESTINATION} --alias a --store {OFFSETS} --yes -o made.toml",
+        f"init --bootstrap-servers {DESTINATION} --alias a --store {OFFSETS} -o made.toml",
         "made.toml",
     ),
     "anchor lines": ("anchors export -c reconciler.toml --job clicks out.jsonl", "out.jsonl"),

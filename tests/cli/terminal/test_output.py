@@ -274,7 +274,7 @@ def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:
         "apply p.json",
         "hook --job ready --plans plans",
         "move --to b",
-        "init --bootstrap-servers kafka-b:9092 --alias a --store sqlite:///offsets.db --yes -o made.toml",
+        "init --bootstrap-servers kafka-b:9092 --alias a --store sqlite:///offsets.db -o made.toml",
     ):
         ended = estate.world.run("--log-format", "json", *words.split())
         assert ended.err, words
