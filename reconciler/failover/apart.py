@@ -255,8 +255,8 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
     """Check every job that can be judged; ``failed`` has the others, each with its cause.
 
     One job alone fails as in ``check``. Raises ``Unreachable`` or ``Refused`` if the cluster itself does not answer or
-    lets nothing in, ``WrongDecision`` for a person's decision that fits no partition, several jobs, or perhaps a job
-    that was not judged.
+    lets nothing in, ``WrongDecision`` for a decision of the operator that fits no partition, several jobs, or perhaps a
+    job that was not judged.
     """
     if len(jobs) == 1:
         return check(config, jobs, outside, by_hand)
@@ -308,7 +308,7 @@ class _IsolatedCheck:
         return [job for job in self._jobs if job.name not in self.failed]
 
     def _split(self, jobs: Sequence[Job], config: Config, error: Exception) -> None:
-        """Check the halves of ``jobs``, which together have failed, each without a person's decisions."""
+        """Check the halves of ``jobs``, which together have failed, each without the operator's decisions."""
         if isinstance(error, Unreachable):
             self._outside.reader.describe(())  # without the cluster, there is nothing to say of any job
         if len(jobs) == 1:

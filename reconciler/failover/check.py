@@ -109,9 +109,9 @@ class Checked:
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
     """Find the verdict of every partition of ``jobs``, at each of its positions; reads only.
 
-    A checkpoint that repeats a batch has rows for ``start`` and ``end``. A person's decision is about where the next
-    records are read: it sets the start, and the batch is repeated empty. A partition that the batch was the first to
-    read, and that the destination lacks, has an ``end`` alone.
+    A checkpoint that repeats a batch has rows for ``start`` and ``end``. A decision of the operator is about where the
+    next records are read: it sets the start, and the batch is repeated empty. A partition that the batch was the first
+    to read, and that the destination lacks, has an ``end`` alone.
 
     Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for
     topics recreated meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores, ``SeveralJobs`` for a decision
@@ -327,7 +327,7 @@ def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> b
 
 
 def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
-    # It stops unless a person says that the job is new: "starts" would contradict that.
+    # It stops unless the operator says that the job is new: "starts" would contradict that.
     detail = row.detail.replace(NO_OFFSET, at.no_rows, 1).replace(": starts at", ": would start at", 1)
     return replace(row, no_rows=row.finding is Verdict.NEW, detail=detail)  # not where its records cannot be read
 

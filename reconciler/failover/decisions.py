@@ -1,4 +1,4 @@
-"""Assigns a person's decisions to jobs: a decision that fits several of the chosen jobs is refused."""
+"""Assign the operator's decisions to jobs: a decision that fits several of the chosen jobs is refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from reconciler.plan.document import JobPlan, PartitionPlan
 
 MOST_NAMES = 20
 PLACED = "set by hand"
-"""The first words of a detail if a person set the offset or the time; a person accepted the other rows by hand."""
+"""The first words of a detail if the operator set the offset or the time, and did not accept what was found."""
 
 
 class SeveralJobs(WrongDecision):
-    """A person's word fits several jobs."""
+    """The operator's decision fits several jobs."""
 
     def __init__(self, word: str, jobs: Sequence[str]) -> None:
         what = f"{word} fits {len(jobs):,} of the chosen jobs: {some(jobs, MOST_NAMES)}."
@@ -27,7 +27,7 @@ class SeveralJobs(WrongDecision):
 def refuse_several_places(config: Config, jobs: Sequence[Job], by_hand: ByHand) -> None:
     """Raise SeveralJobs for an offset or a time that more than one job could be placed at.
 
-    The configuration tells: a job that cannot be judged now counts, too.
+    The configuration decides: a job that cannot be judged now counts, too.
     """
     topics = {job.name: set(job_topics(config, job)) for job in jobs}
     for (topic, partition), offset in by_hand.offsets.items():
@@ -50,7 +50,7 @@ def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
 
 
 def accepts(by_hand: ByHand, finding: Finding) -> bool:
-    """True if a person lets a partition with this finding start, or leaves out one that is not there.
+    """True if the operator lets a partition with this finding start, or leaves out one that is not there.
 
     Nothing else that has no offset can start.
     """
@@ -58,7 +58,7 @@ def accepts(by_hand: ByHand, finding: Finding) -> bool:
 
 
 def is_placed(row: PartitionPlan) -> bool:
-    """True if a person chose the row's offset, and did not accept what was found."""
+    """True if the operator chose the row's offset, and did not accept what was found."""
     return row.set_by_hand and row.detail.startswith(PLACED)
 
 

@@ -47,11 +47,11 @@ class JobPartition:
     translated: bool
     """MirrorMaker translates the rows of the job's store."""
     own: bool
-    """The row that speaks is in the destination's own numbering: the job has been handed over."""
+    """The row that counts is in the destination's own numbering: the job has been handed over."""
     fault: str = ""
     """A row that is, or may be, this partition's cannot be read: that in words."""
     numbered_here: bool = False
-    """The row that speaks is in the destination's numbering, whether it has an anchor or not."""
+    """The row that counts is in the destination's numbering, whether it has an anchor or not."""
     among_faults: bool = False
     """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
@@ -79,7 +79,7 @@ class JobPartition:
 
     @property
     def origin(self) -> StoredOffset | None:
-        """The stored offset of the source's partition of this number, also where a correction speaks already.
+        """The stored offset of the source's partition of this number, also where a correction counts already.
 
         Where the destination's topic was recreated, the stored offset of the former partition.
         """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def homes(
     clusters: Mapping[str, Cluster | None], state: str | None, jobs: Mapping[str, Sequence[str]]
 ) -> Mapping[str, str]:
-    """The homes that the clusters, or the jobs' first locations, tell. Raises as ``find_homes`` does."""
+    """The homes, by the clusters or by the jobs' first locations. Raises as ``find_homes`` does."""
     from reconciler.failover.topics import find_homes  # most configurations say them
     from reconciler.kafka.requests import topics_of
 

@@ -94,7 +94,7 @@ def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
         found = _read(config, job, store, outside)
         if is_end_of_batch(job.store):
             return found
-        if found.there or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
+        if found.there or job.new is not None:  # else the rows may be another job's (``no_rows``)
             refuse_unlisted(job, found.store, find_unlisted(config, job, store))
         held = found.topics
         streams = config.topics.naming.by_name(job.streams, config.here)
@@ -196,16 +196,16 @@ def _committed_by_mirror(
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The row that speaks, and the one that a correction replaces (under the destination's name), if any.
+    """The row that counts, and the one that a correction replaces (under the destination's name), if any.
 
-    ``source`` is the row of the source's name, whether it speaks or not.
+    ``source`` is the row of the source's name, whether it counts or not.
     """
 
     row: Row | None
     replaced: Row | None
     source: Row | None = field(default=None, compare=False)
     malformed: Malformed | None = None
-    """The row that may be the one that speaks, and cannot be read: then no other speaks."""
+    """A row that cannot be read and may be the one that counts: then no other row counts."""
     recorded: Stored[Anchor] | None = None
     """The recorded number; None if nothing is recorded."""
     is_mirrors: bool = False

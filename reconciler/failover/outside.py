@@ -47,7 +47,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """A person's decisions: offsets by (topic, partition), and verdicts accepted as they are.
+    """The operator's decisions: offsets by (topic, partition), and verdicts accepted as they are.
 
     ``time_ms`` places every partition of one job that has no offset here at that time (epoch ms). ``skips`` accepts
     that offsets set by hand skip records.
@@ -60,7 +60,7 @@ class ByHand:
 
 
 class WrongDecision(ConfigError):
-    """A person's decision fits none of the chosen jobs' partitions: the command line is wrong, not a job."""
+    """The operator's decision fits none of the chosen jobs' partitions: the command line is wrong, not a job."""
 
 
 def nothing_recorded(job: str) -> JobState:

@@ -92,7 +92,7 @@ class Passes:
         return {key: found[asked] for key, asked in same.items()}
 
     def by_hand(self, by_hand: ByHand, places: Sequence[JobPartition], proven: Mapping[Key, Found]) -> dict[Key, Found]:
-        """Findings for the offsets that a person set; ``proven`` is what was found before.
+        """Findings for the offsets that the operator set; ``proven`` is what was found before.
 
         Raises WrongDecision for an offset outside of the log, and for two offsets of one partition.
         """
@@ -259,7 +259,7 @@ def _has_fewer(places: Sequence[JobPartition]) -> bool:
 
 
 def offset_for(by_hand: ByHand, at: JobPartition) -> int | None:
-    """The offset that a person set for this place, under the destination's name or the source's; else None.
+    """The offset that the operator set for this place, under the destination's name or the source's; else None.
 
     Raises WrongDecision for two offsets, one under each name.
     """

@@ -31,7 +31,7 @@ NO_UNEVEN_ENDS: Furthest = {}
 
 
 def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
-    """For each of ``jobs`` whose checkpoint repeats a batch, the job that stands for that batch's end.
+    """For each of ``jobs`` whose checkpoint repeats a batch, a job whose offsets are that batch's end.
 
     With each: the ends that the checkpoint's sources do not share (``uneven_ends``).
 
@@ -71,7 +71,7 @@ def moves_with_job(read: Set[str], known: Set[str], source: str, job: str, then:
 
 
 def end_job(job: Job) -> Job:
-    """The job that stands for the end of a batch of ``job``."""
+    """The job with the end of a batch of ``job`` as its offsets."""
     return replace(job, store=end_of_batch(job.store))
 
 

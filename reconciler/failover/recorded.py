@@ -58,7 +58,7 @@ class JobPlace:
 
 
 def shared_names(config: Config, job: Job, cluster: str) -> frozenset[str]:
-    """As ``names_shared``; none for a job of which a person says that only its last driver stores numbers."""
+    """As ``names_shared``; none for a job of which the operator says that only its last driver stores numbers."""
     if job.single_driver:
         return frozenset()
     return names_shared(config.topics.naming, job.streams, cluster, tuple(config.clusters), traits_of(job.store))

@@ -117,7 +117,7 @@ def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
         note = known.doubt(_wanted(at, offset)) or "; ".join(filter(None, (NOT_SYNCED, known.note)))
         return MirrorEvidence(offset, note=note, is_of_source=False)
     newest = checkpoints[-1]
-    # A number that only older checkpoints name may be one that a person chose: then nothing behind it is safe.
+    # A number that only older checkpoints name may be one that the operator chose: then nothing behind it is safe.
     own = None if newest.downstream == offset else offset
     upstream = min(newest.upstream, named[-1].upstream)
     return evidence_for(upstream, pairs, own=own, local_writers=one_name, note=known.note)

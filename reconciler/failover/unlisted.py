@@ -140,12 +140,12 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
 
 
 def topics_of(store: OffsetReader, group: str) -> set[str] | None:
-    """The topics of which the group has rows; None if the store does not tell."""
+    """The topics of which the group has rows; None if the store does not list them."""
     return _asked(lambda: {row.key.topic for row in store.read(group)})
 
 
 def _asked(call: Callable[[], Iterable[str] | None]) -> set[str] | None:
-    """The names; None if the store does not tell: they only help, and are worth no failure."""
+    """The names; None if the store does not list them: they only help, so a failure is ignored."""
     try:
         found = call()
     except ReconcilerError:

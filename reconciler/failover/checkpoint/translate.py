@@ -6,7 +6,7 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
   on since the plan was made, and a plan for another checkpoint.
 - A source moves whole, or not at all: one Kafka source reads one cluster.
 - A partition that is only in the plan (it is new at the destination) is added. One that is only in the checkpoint is
-  dropped if the plan spreads its records over others (``spread``), if a person accepted that it is missing, or if
+  dropped if the plan spreads its records over others (``spread``), if the operator accepted that it is missing, or if
   nothing was read of it (offset 0): a plan has no row for such a partition that the destination lacks.
 - A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
   an end before its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped, and

@@ -140,7 +140,7 @@ def repeat_whole_or_empty(
 ) -> tuple[JobPlan, Translation, int]:
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
 
-    A sink that has the batch drops what is repeated of it; its rows tell that nothing comes twice. The number is the
+    A sink that has the batch drops what is repeated of it; its rows show that nothing comes twice. The number is the
     most records of the batch that may have been put out, and come again in those after it: where its end is not proven,
     and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
     where a partition must not start, or the batch cannot be empty.
@@ -170,7 +170,7 @@ def _lacks(row: SinkRow, batch: int) -> bool:
 def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
     """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
 
-    Those of the partitions that a person has ``decided`` do not count.
+    Those of the partitions that the operator has ``decided`` do not count.
     """
     ends = [row for row in job.partitions if row.position == END and row.finding is Verdict.EXACT]
     proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}

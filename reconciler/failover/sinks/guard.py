@@ -51,7 +51,7 @@ NOTHING_AGAIN = Repeated()
 
 @dataclass(frozen=True, slots=True)
 class QueryState:
-    """Where a query's checkpoint stands. ``begun``: the last batch that it began, -1 for none.
+    """The batches of a query's checkpoint. ``begun``: the last batch that it began, -1 for none.
 
     ``has_records``: that batch has records, if it is not committed; ``is_empty``: it has certainly none, and puts out
     none. ``again``: what a start there would put out twice.
@@ -88,7 +88,7 @@ FROM_THE_BEGINNING = (
 
 
 def query_state(found: Checkpoint, again: Repeated = NOTHING_AGAIN, *, stateful: bool = True) -> QueryState:
-    """Where this checkpoint stands. ``stateful``: its query may put out records in a batch that has none."""
+    """The batches of this checkpoint. ``stateful``: its query may put out records in a batch that has none."""
     begun = -1 if found.last is None else found.last.batch
     moves = any(has_records(each) for each in found.positions)
     still = all(adds_nothing(found, each.name) for each in found.positions)
@@ -292,14 +292,14 @@ class Sink(Protocol):
 
     @property
     def knows_queries(self) -> bool:
-        """Whether it tells the batches of one name from those of another. The file sink knows numbers only."""
+        """Whether it keeps batches by name. The file sink keeps numbers only."""
 
     @property
     def takes_every_batch(self) -> bool:
         """Whether it keeps the number of every batch, of an empty one too. A job's own function may leave some out."""
 
     def last_taken(self, app_id: str | None) -> Taken:
-        """The last batch of this name, or of any where the sink does not tell names apart."""
+        """The last batch of this name, or of any name if the sink keeps no names."""
 
     def has_queries(self) -> bool:
-        """Whether batches of any query are in it, as far as it tells; asked only where it ``knows_queries``."""
+        """Whether it shows batches of any query; asked only if it ``knows_queries``."""

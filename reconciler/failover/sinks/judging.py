@@ -123,10 +123,10 @@ def repeated(job: JobPlan) -> Repeated:
     """How many processed records come again, at most.
 
     - Of a repeated batch: the records after its proven end; all of its records if the end is not proven, since a mirror
-      may deliver the rest later. A partition does not count if a person lets it start beyond its proven offset, or if
-      it has no proven offset.
-    - Of the batches before it: the records from the offset at which the query starts. They do not count if a person set
-      that offset or accepted the finding. Such a decision does not cover the batch.
+      may deliver the rest later. A partition does not count if the operator lets it start beyond its proven offset, or
+      if it has no proven offset.
+    - Of the batches before it: the records from the offset at which the query starts. They do not count if the operator
+      set that offset or accepted the finding. Such a decision does not cover the batch.
     """
     rows = [row for row in job.partitions if row.finding is not Verdict.NEW]
     starts = {row.key: row for row in rows if row.position == Position.START}

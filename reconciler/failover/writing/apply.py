@@ -332,7 +332,7 @@ def write(
 def _unreadable(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> Malformed | None:
     """The row that cannot be read and is, or may be, the one that the plan is about.
 
-    A person's offset goes beside such a row, never over it.
+    The operator's offset goes beside such a row, never over it.
     """
     beside = row.set_by_hand and (selected.replaced is None or selected.replaced.malformed is None)
     if selected.row is not None or beside:

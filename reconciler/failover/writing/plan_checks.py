@@ -167,7 +167,7 @@ def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> Mapping[T
 def _check_nothing_between(
     rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], reader: LogReader
 ) -> None:
-    """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.
+    """Raise Changed if a record is between the one that a row names and its resume offset: it would be skipped.
 
     A row that names no record says that the log has none before the resume offset. Rows that are right are left out:
     they resume at the stored offset, and records that are newer than a tracked anchor may be before it.

@@ -1,8 +1,8 @@
 """One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment.
 
-The hook makes a plan and applies it without a person in between. Where ``[trust]`` requires signatures, it signs its
+The hook makes a plan and applies it without an operator in between. Where ``[trust]`` requires signatures, it signs its
 plans with ``signing_key``: the signature says that this machine may decide, not that a person has looked. Without such
-a key it starts only jobs whose offsets are right, and leaves the other plans to a person.
+a key it starts only jobs whose offsets are right, and leaves the other plans to the operator.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Start:
         return names if start.checkpoint is None else names | {starts.CHECKPOINT_VARIABLE: start.checkpoint}
 
     def _require_signature(self, plan: Plan, path: Path) -> None:
-        """Raise NeedsPerson where a person must sign the plan, and Changed if the signature does not fit."""
+        """Raise NeedsPerson where the operator must sign the plan, and Changed if the signature does not fit."""
         if self._waits_for_person:
             sign = command("reconciler", "sign", path, "--key", "FILE")
             write = command("reconciler", "apply", path, "-c", self.config_file)
@@ -244,7 +244,7 @@ class Start:
 
     @property
     def _waits_for_person(self) -> bool:
-        """True if a person must sign the plan before anything is written."""
+        """True if the operator must sign the plan before anything is written."""
         return self.config.trust.require_signature and self.key is None
 
     def _sign(self, plan: Plan, path: Path) -> None:

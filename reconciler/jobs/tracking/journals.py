@@ -115,7 +115,7 @@ def read_ends(job: Job, rows: Mapping[TopicPartition, Row]) -> dict[TopicPartiti
 class StayJournal:
     """One job's journal, round by round. ``reader`` reads the cluster where it lives. Times are monotonic, in seconds.
 
-    The methods are called in the order in which they stand here.
+    The methods are called in their order here.
     """
 
     def __init__(

@@ -266,7 +266,7 @@ def _write_files(work: _Work) -> None:
             work.target.fs.pipe_file(work.at(name), data)
         if not work.in_one_place:
             continue
-        # The times tell when an entry was written: with new ones the query would look like one of real-time mode.
+        # By these times Spark knows when an entry was written: new ones would look like real-time mode.
         with suppress(FileNotFoundError), work.target.tried():
             shutil.copystat(posixpath.join(work.source.root, name), work.at(name))
         with work.target.tried():

@@ -222,7 +222,7 @@ def _entry(info: Mapping[str, Any]) -> tuple[str, str, int, str]:
 
 
 def _marks_a_folder(name: object) -> bool:
-    """True for an object that stands for a folder: Hadoop's S3A and consoles make one, and s3fs calls it a file."""
+    """True for an object that represents a folder: Hadoop's S3A and consoles make one, and s3fs calls it a file."""
     return str(name).endswith("/")
 
 

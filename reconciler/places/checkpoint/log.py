@@ -212,7 +212,7 @@ def _source(name: str, text: str) -> SourceOffset:
 def kafka_offsets(text: str, *, lowest: int = 0) -> Offsets | None:
     """Kafka's offsets; None for another source's. Raises FieldError for text that looks like Kafka's but is wrong.
 
-    ``lowest``: the lowest number that is read. A file that a person edited may have -2, Kafka's name of the earliest.
+    ``lowest``: the lowest number that is read. An edited file may have -2, Kafka's name of the earliest.
     """
     try:
         content = json.loads(text)
