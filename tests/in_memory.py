@@ -15,10 +15,10 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.failover.writing.apply import JobChanges, prepare, write
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, parse_plan
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from tests.memory_log import MemoryLog, MemoryRecord
 from tests.starting import WHO, placed, state_in_memory
 
 NOW = 1_800_000_000_000

@@ -24,9 +24,9 @@ from reconciler.config.file import load_config
 from reconciler.failover.apart import check_each
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog, MemoryRecord
 
 NOW_MS = 1_800_000_000_000
 

@@ -23,14 +23,12 @@ _ROW = frozenset(
     )
 )
 _GROWN = frozenset(("no_rows", "by_row_time", "absent", "spread"))
-_SEEN = frozenset(("stored_offset", "sha256"))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
 _SKIPS = frozenset(("at_least", "at_most", "accepted"))
 _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
 _EVIDENCE_GROWN = frozenset(("record_fingerprint",))
 _FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 

@@ -16,9 +16,8 @@ one writer: the entry is there whole, or not at all.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -223,4 +222,4 @@ def open_state(address: str) -> StateStore:
         raise ConfigError(what, hint=f"Write one of: {' · '.join(each.example for each in BACKENDS.values())}.")
     module = load_module(f"The state store {name}:", spec.module, spec.client, spec.extra)
     backend: Backend = module.open_address(address)
-    return StateStore(backend, new_nonce=partial(token_hex, 16))
+    return StateStore(backend, new_nonce=lambda: os.urandom(16).hex())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import IdOrder, Record
 from reconciler.core.errors import ConfigError
-from reconciler.kafka.memory import MemoryRecord
+from tests.memory_log import MemoryRecord
 
 
 def record(value: object = None, key: bytes | None = None, **headers: bytes | None) -> MemoryRecord:

@@ -12,8 +12,8 @@ from reconciler.core.anchors import Anchor, Identity, IdOrder, StoredOffset, fin
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.kafka.engine import Inquiry, run
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog
 
 log = MemoryLog("cluster-b", {"a.events": 1})
 partition = log.partition("a.events", 0)

@@ -22,8 +22,8 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.engine import Inquiry, SearchResult, run
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog
 
 PLACE = TopicPartition("events", 0)
 HERE, HERE_TOPIC = "destination", "destination/events"

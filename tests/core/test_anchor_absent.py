@@ -11,7 +11,6 @@ from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
 from reconciler.core.question import Question, StartAt, StartPlace
 from reconciler.core.timebound import remap
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from tests.core.stories import (
     BY_CONTENT,
@@ -30,6 +29,7 @@ from tests.core.stories import (
     log_of,
     time_only,
 )
+from tests.memory_log import MemoryLog
 
 A, B, C, D, E = letters("abcde")
 NAMED = pytest.mark.parametrize("identity", [BY_ID, BY_CONTENT], ids=["id", "fingerprint"])

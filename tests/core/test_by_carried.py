@@ -12,8 +12,8 @@ from reconciler.core.anchors import Identity, Record, StoredOffset, record_times
 from reconciler.core.carried_numbers import reader_of
 from reconciler.core.mirror_pairs import MirrorEvidence
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from tests.core.stories import BY_ID, Rec, anchor_of, ask, found, header_id, log_of
+from tests.memory_log import MemoryLog, MemoryRecord
 
 
 def number_of(record: Record) -> int | None:

@@ -13,8 +13,8 @@ from reconciler.core.anchors import Identity, StoredOffset
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, ask, letters, log_of
+from tests.memory_log import MemoryLog
 
 LATER = 10_000
 IDENTITIES = (BY_ID, BY_CONTENT, BY_INCREASING_ID)

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Identity, Names, fingerprint, order_key
 from reconciler.core.verdicts import Verdict
-from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_ID, Rec, anchor_of, ask, log_of
+from tests.memory_log import MemoryLog
 
 LAYOUTS = [
     (None, None, b"\x00\x00"),

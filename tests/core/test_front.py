@@ -11,7 +11,6 @@ from reconciler.core.question import Limits, Question, StartAt, StartPlace
 from reconciler.core.reconcile import place_at_time
 from reconciler.core.timebound import NEAR, WHOLE
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import (
     BY_CONTENT,
     BY_ID,
@@ -25,6 +24,7 @@ from tests.core.stories import (
     letters,
     log_of,
 )
+from tests.memory_log import MemoryLog
 
 LONG = [Rec(f"r{number}", 1_000_000 + 1_000 * number) for number in range(20_000)]
 NO_TAIL = Limits(tail_records=0)

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
 from reconciler.core.syncs import NEAR, SHORTLY_MS, confirmed, contradiction
-from reconciler.kafka.memory import MemoryRecord
+from tests.memory_log import MemoryRecord
 
 EARLY, LATE = 1_000, 1_000 + 2 * SETTLED_MS
 SYNCS = (Sync(500, 0, EARLY), Sync(601, 101, EARLY + 1))

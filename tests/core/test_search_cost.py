@@ -16,7 +16,6 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.scan import LARGEST_READ
 from reconciler.core.verdicts import Finding
-from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,
@@ -32,6 +31,7 @@ from tests.core.stories import (
     event,
     log_of,
 )
+from tests.memory_log import MemoryLog
 from tests.simulation.trial import Meter
 
 COUNT = 20_000

@@ -9,8 +9,8 @@ import pytest
 from reconciler.core.anchors import Identity, Names
 from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from tests.core.stories import BY_ID, BY_INCREASING_ID, PLACE, Rec, anchor_of, ask, letters, log_of
+from tests.memory_log import MemoryLog, MemoryRecord
 
 BY_UNIQUE_ID = replace(BY_ID, unique_ids=True)
 TELLING = pytest.mark.parametrize("identity", [BY_UNIQUE_ID, BY_INCREASING_ID], ids=["unique", "increasing"])

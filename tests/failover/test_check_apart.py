@@ -28,11 +28,11 @@ from reconciler.failover.apart import check_each
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.writing.apply import prepare
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import NotJudged, digest, parse_plan
 from reconciler.ports import ClusterInfo, OffsetStore, Row
 from tests.in_memory import Memory, found, stored
+from tests.memory_log import MemoryLog
 
 AWAY = Unreachable("The store gave no answer.", hint="Try again.")
 

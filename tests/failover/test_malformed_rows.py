@@ -18,13 +18,13 @@ from reconciler.failover.check import Checked
 from reconciler.failover.checkpoint.verify import verify_configured
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.writing.apply import prepare, refuse
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.places.sql_rows import COLUMNS
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, TopicPartition
 from tests.in_memory import GROUP, NOW, Memory, read_back, stored, write_all
+from tests.memory_log import MemoryLog
 
 JOBS = "".join(
     f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\noffsets = "STORE"\n'

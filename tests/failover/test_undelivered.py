@@ -18,11 +18,11 @@ from reconciler.failover.check import check
 from reconciler.failover.mirrored import report
 from reconciler.failover.outside import Outside
 from reconciler.failover.undelivered import Mark, in_order
-from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, TopicPartition
 from tests.in_memory import GROUP, NOW
+from tests.memory_log import MemoryLog, MemoryPartition, MemoryRecord
 
 EVENTS = TopicPartition("events", 0)
 TEXT = """

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
-from reconciler.kafka.memory import MemoryRecord
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
+from tests.memory_log import MemoryRecord
 from tests.places.bare_jobs import exits
 from tests.world import World
 

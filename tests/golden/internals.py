@@ -28,7 +28,6 @@ from reconciler.failover import check, inputs
 from reconciler.failover.checkpoint import clone as checkpoint_clone
 from reconciler.jobs.watch import metrics
 from reconciler.kafka import apart, requests
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.hbase import anchored as hbase_anchored
 from reconciler.places.hbase import cdap, cloudera
 from reconciler.places.hbase.flowlet import Flowlet
@@ -40,6 +39,7 @@ from reconciler.places.sqlite.store import SqliteStore
 from reconciler.places.zookeeper import layouts as zookeeper_layouts
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.ports import Change, TopicPartition
+from tests.memory_log import MemoryLog
 
 __all__ = [
     "COMMANDS",

@@ -22,7 +22,6 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Refus
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.sinks.tables import IcebergSink
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.kafka.mirror.reading import OwnTopics, read_pairs
 from reconciler.places.checkpoint import log as checkpoint
 from reconciler.places.checkpoint import restart
@@ -47,6 +46,7 @@ from tests.hostile.parsers import (
 )
 from tests.in_memory import BEGIN, GROUP, Memory, anchor, content
 from tests.kafka.mirror.written import CHECKPOINTS, SYNCS
+from tests.memory_log import MemoryLog, MemoryPartition
 
 
 @sized

@@ -21,8 +21,8 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog, MemoryRecord
 from tests.waiting import LIMIT_S
 
 

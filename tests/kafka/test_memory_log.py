@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from tests.kafka.model.cleaner import Cleaner
+from tests.memory_log import MemoryLog, MemoryPartition, MemoryRecord
 
 AHEAD = 10_000
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.kafka.reader import AT_ONCE
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.memory_log import MemoryLog
 
 
 class Time:

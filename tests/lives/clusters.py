@@ -9,7 +9,7 @@ import json
 import random
 from dataclasses import dataclass, field
 
-from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
+from tests.memory_log import MemoryLog, MemoryPartition, MemoryRecord
 
 BEGIN = 1_795_301_759_566
 OTHER = {"a": "b", "b": "a"}

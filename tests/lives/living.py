@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.verdicts import Verdict
-from reconciler.kafka.memory import MemoryPartition
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.store import open_state
 from tests.lives.clusters import OTHER, Clusters, Habits, number_of
 from tests.lives.recorded_job import GROUP, Stay, Store
+from tests.memory_log import MemoryPartition
 
 IDENTITIES = (
     {},

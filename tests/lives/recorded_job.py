@@ -14,12 +14,12 @@ from pathlib import Path
 
 from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import StoredOffset
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.batches.offsets import GroupOffsets
 from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import last_records
+from tests.memory_log import MemoryLog
 from tests.places.bare_memory import BareStore
 
 GROUP = "g"

@@ -20,7 +20,6 @@ from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ExitCode, NotRead, Refused, Unreachable
 from reconciler.core.probes import Withheld
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, LogReader, TopicPartition
@@ -30,6 +29,7 @@ from reconciler.preflight.stores import Level, Trials, World, abilities
 from reconciler.preflight.words import explained
 from tests.config import configurations
 from tests.kafka.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
+from tests.memory_log import MemoryLog
 from tests.starting import with_state
 
 LEAST = configurations.LEAST.replace(configurations.STORE, "STORE")

@@ -16,7 +16,6 @@ from reconciler.config.settings import MirrorSettings
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.kafka.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
 from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
@@ -31,6 +30,7 @@ from reconciler.preflight.text import Proposed, ProposedJob, config_text, quoted
 from tests.failover.checkpoint.checkpoint_files import Files
 from tests.golden.corpus import Estate
 from tests.golden.world import World
+from tests.memory_log import MemoryLog, MemoryRecord
 
 # ---------------------------------------------------------------- topics
 

@@ -12,8 +12,8 @@ from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.engine import Inquiry, SearchResult, run
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest
+from tests.memory_log import MemoryLog
 from tests.simulation.worlds.carrying import carry_out, reading_little
 from tests.simulation.worlds.cases import PLACE
 from tests.simulation.worlds.making import make_case

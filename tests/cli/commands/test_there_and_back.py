@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.kafka.memory import MemoryRecord
 from reconciler.ports import TopicPartition
 from reconciler.state.start import Start
 from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
 from tests.golden.world import DESTINATION, SOURCE, World
+from tests.memory_log import MemoryRecord
 
 CONFIG = ("-c", "reconciler.toml")
 POLICY = {"default": "", "identity": '[topics]\npolicy = "identity"\n'}

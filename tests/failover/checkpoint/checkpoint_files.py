@@ -16,8 +16,8 @@ from reconciler.core.anchors import fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.checkpoint.clone import Clone, clone
 from reconciler.failover.outside import Outside
-from reconciler.kafka.memory import MemoryLog
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor
+from tests.memory_log import MemoryLog
 
 NOW = 1_800_000_000_000
 PLANNED = 1_795_301_759_566

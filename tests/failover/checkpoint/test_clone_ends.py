@@ -15,11 +15,11 @@ from reconciler.failover.checkpoint.clone import clone
 from reconciler.failover.corrections import has_replay, outcome, replay_sum
 from reconciler.failover.sinks.files import FileSink
 from reconciler.failover.sinks.guard import Taken
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files, log, new
 from tests.failover.checkpoint.test_clone_rules import below, keep, with_anchors, world_of
 from tests.failover.sinks.world import Query, query
+from tests.memory_log import MemoryLog
 from tests.plan.test_start_offsets import row as planned_row
 
 __all__ = ["below", "query"]

@@ -18,7 +18,6 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.checkpoint.clone import clone
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import MANIFEST, read_checkpoint
 from reconciler.places.registry import open_store
 from reconciler.state.jobs import JobState
@@ -41,6 +40,7 @@ from tests.failover.checkpoint.checkpoint_files import (
     refused,
     row,
 )
+from tests.memory_log import MemoryLog
 
 # ---------------------------------------------------------------- to the byte
 

@@ -14,11 +14,11 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.failover.mirrored import MirrorReport, Tally, report
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror.account import LOCATION
 from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
 from tests.kafka.mirror.written import AT_ONCE, CHECKPOINTS, text, write_checkpoints, write_syncs
+from tests.memory_log import MemoryLog
 
 __all__ = ["memory", "wide"]
 THERE = TopicPartition("a.events", 0)

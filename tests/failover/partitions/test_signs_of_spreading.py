@@ -11,8 +11,8 @@ from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.writing.apply import prepare
-from reconciler.kafka.memory import MemoryLog
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
+from tests.memory_log import MemoryLog
 
 LATER_MS = 60_000
 

@@ -18,7 +18,6 @@ from reconciler.failover.check import Checked, check
 from reconciler.failover.checkpoint.clone import Clone, clone
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.jobs.hook.where import Held
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.plan.rows import SinkRow
 from reconciler.state.jobs import JobState
@@ -26,6 +25,7 @@ from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
 from reconciler.state.stored import Known
 from tests.failover.checkpoint.checkpoint_files import NOW, PLANNED, Files
 from tests.in_memory import read_back
+from tests.memory_log import MemoryLog
 from tests.starting import moved, start_of, state_in_memory
 
 BEFORE = 100

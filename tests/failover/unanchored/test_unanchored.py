@@ -8,10 +8,10 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
 from tests.kafka.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
+from tests.memory_log import MemoryLog
 
 __all__ = ["memory", "wide"]
 

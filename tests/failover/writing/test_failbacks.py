@@ -15,11 +15,11 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import Plan
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from tests.in_memory import GROUP, NOW, content, found, on_disk, read_back, write_all
+from tests.memory_log import MemoryLog
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
 FIRST_STAY, SECOND_STAY, LATER = NOW, NOW + 1_000, NOW + 9_000

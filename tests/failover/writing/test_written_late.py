@@ -17,10 +17,10 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare
-from reconciler.kafka.memory import MemoryPartition
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from tests.in_memory import BASE, NOW, Memory, anchor, found, memory, stored, write_all
+from tests.memory_log import MemoryPartition
 from tests.starting import state_of, with_state
 
 __all__ = ["memory"]

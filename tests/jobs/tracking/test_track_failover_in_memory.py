@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.jobs.tracking.journals import OTHERS
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change
 from reconciler.state.stored import Known
 from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
 from tests.jobs.tracking.tracked import EVENTS, BareStore, GroupStore, Tracked, named
+from tests.memory_log import MemoryLog
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 

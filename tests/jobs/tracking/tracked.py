@@ -11,7 +11,6 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.outside import Outside
 from reconciler.jobs.tracking.journals import JobReport, Located
 from reconciler.jobs.tracking.track import Round, SourceSide, Tracker
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition
 from reconciler.state import journal, locations
@@ -22,6 +21,7 @@ from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import open_state
 from reconciler.state.stored import Known, PlanRow, Stored
 from tests.in_memory import GROUP, NOW, Memory, content
+from tests.memory_log import MemoryLog
 
 EVENTS = TopicPartition("events", 0)
 STREAM = StreamPartition("events", "a", 0)

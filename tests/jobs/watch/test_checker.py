@@ -20,13 +20,13 @@ from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
 from reconciler.jobs.watch.figures import CheckFigures
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror.records import Heartbeats
 from reconciler.places.checkpoint import restart
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from tests.in_memory import NOW, Memory, stored
 from tests.kafka.mirror.written import text
+from tests.memory_log import MemoryLog
 
 EVERY_S, DEADLINE_S, TIMEOUT_S = 60.0, 30.0, 10.0
 

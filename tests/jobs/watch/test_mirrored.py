@@ -16,7 +16,6 @@ from reconciler.failover.check import check
 from reconciler.jobs.watch import checker as mirrored
 from reconciler.jobs.watch.checker import JobChecker
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror import records
 from reconciler.ports import ClusterInfo
 from tests.in_memory import BASE, GROUP, NOW, Memory, memory, stored, wide
@@ -28,6 +27,7 @@ from tests.kafka.mirror.written import (
     write_checkpoints,
     write_syncs,
 )
+from tests.memory_log import MemoryLog
 
 __all__ = ["memory", "wide"]
 

@@ -6,11 +6,11 @@ import pytest
 
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.mirror_pairs import MirrorCheckpoint
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror import grade
 from reconciler.kafka.mirror.grade import Grade, Graded, grades, own_offset, unread
 from reconciler.ports import TopicPartition
 from tests.in_memory import content
+from tests.memory_log import MemoryLog
 
 THERE = TopicPartition("a.events", 0)
 

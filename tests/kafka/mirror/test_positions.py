@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.kafka.memory import MemoryRecord
 from reconciler.kafka.mirror.records import position_of
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryRecord
 
 KEY = b'["MirrorSourceConnector",{"cluster":"a","partition":0,"topic":"events"}]'
 

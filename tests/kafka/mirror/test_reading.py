@@ -9,7 +9,6 @@ import pytest
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.core.mirror_pairs import Sync
 from reconciler.core.probes import Chunk
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror import reading
 from reconciler.kafka.mirror.reading import OwnTopics, Wanted, of_any_mirror, read_pairs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
@@ -22,6 +21,7 @@ from tests.kafka.mirror.written import (
     write_checkpoints,
     write_syncs,
 )
+from tests.memory_log import MemoryLog
 
 TOPICS = OwnTopics((SYNCS,), (CHECKPOINTS,))
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)

@@ -8,9 +8,9 @@ import pytest
 
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync
-from reconciler.kafka.memory import MemoryRecord
 from reconciler.kafka.mirror.records import Beat, UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from tests.kafka.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text
+from tests.memory_log import MemoryRecord
 
 
 def record(key: bytes | None, value: bytes | None) -> MemoryRecord:

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.mirror import reading
+from tests.memory_log import MemoryLog
 
 SYNCS = "mm2-offset-syncs.a.internal"
 CHECKPOINTS = "a.checkpoints.internal"

@@ -13,7 +13,6 @@ from itertools import groupby
 from time import monotonic
 from typing import Any
 
-from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
 from reconciler.retry import PatientReader
@@ -21,6 +20,7 @@ from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.model.cleaner import Cleaner
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
+from tests.memory_log import MemoryLog, MemoryPartition, MemoryRecord
 from tests.waiting import LIMIT_S, wait_until
 
 CLEANS, RESTS = "0.0", "1.0"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from reconciler.kafka.memory import Batch, MemoryPartition, MemoryRecord, Segment
+from tests.memory_log import Batch, MemoryPartition, MemoryRecord, Segment
 
 
 class Cleaner:

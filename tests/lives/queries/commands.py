@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import _parser as _PARSER
-from reconciler.kafka.memory import MemoryLog
 from tests.failover.killed import Steps, watch_files, watch_sqlite
+from tests.memory_log import MemoryLog
 
 
 @dataclass(frozen=True)

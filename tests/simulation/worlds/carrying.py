@@ -11,8 +11,8 @@ from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.engine import Inquiry, run
-from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.ports import ReadRequest
+from tests.memory_log import MemoryLog, MemoryPartition, MemoryRecord
 from tests.simulation.trial import Meter
 from tests.simulation.worlds.cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
 

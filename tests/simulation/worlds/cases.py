@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, StoredOffset, record_timestamp
 from reconciler.core.question import Limits, Question
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog
 
 LOCAL = -1
 """Stands for the source index of a record that a local writer made after the failover. Never processed."""

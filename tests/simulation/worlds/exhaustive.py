@@ -25,7 +25,7 @@ from reconciler.core.probes import Answer, Cleaning, Edges, LogRange, Probe, Tim
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.kafka.memory import MemoryPartition
+from tests.memory_log import MemoryPartition
 from tests.simulation.worlds.histories import Done, Hidden, Origin, Pattern
 
 TIMES = (10, 20, 30)

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from reconciler.core.probes import LogRange
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog, MemoryPartition
 from tests.simulation import oracle
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds import mirrored, resent

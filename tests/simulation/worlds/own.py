@@ -11,7 +11,7 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.engine import Inquiry, run
-from reconciler.kafka.memory import MemoryLog
+from tests.memory_log import MemoryLog
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.cases import PLACE, Made, header_id, true_disorder
 

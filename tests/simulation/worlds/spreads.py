@@ -13,8 +13,8 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.engine import Inquiry, run
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
+from tests.memory_log import MemoryLog
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.cases import Made, payload_time, true_disorder
 

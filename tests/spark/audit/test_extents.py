@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import Reach, ReachedLogs, look_at, uncompared
 from reconciler.spark.audit.stays import Stays, stays
 from reconciler.spark.batches.reading import ClusterAccess
+from tests.memory_log import MemoryLog
 from tests.spark.audit.plans import SAME, anchored, plan, row
 
 AT, OTHER = TopicPartition("events", 0), TopicPartition("events", 1)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, ExitCode, Unreachable
-from reconciler.kafka.memory import MemoryLog
 from reconciler.plan.document import PartitionPlan
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
 from reconciler.spark.audit.result import ComparedSide
 from reconciler.spark.batches.reading import ClusterAccess
+from tests.memory_log import MemoryLog
 from tests.spark.audit.plans import THERE, anchored, plan, row
 from tests.spark.sent import BASE_MS
 

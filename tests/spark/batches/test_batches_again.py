@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import ClusterInfo
 from reconciler.spark.batches.hashed_files import HashNamedFiles
 from reconciler.spark.batches.runner import RangeBatches, exactly_once
+from tests.memory_log import MemoryLog
 
 pytestmark = pytest.mark.system
 

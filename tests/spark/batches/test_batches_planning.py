@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.batches.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
 from reconciler.spark.batches.reading import look
+from tests.memory_log import MemoryLog, MemoryPartition
 
 HERE, THERE = "cluster-here", "cluster-there"
 

@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, NeedsPerson
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.batches import reading
 from reconciler.spark.batches.offsets import RangeBatch
@@ -18,6 +17,7 @@ from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import ClusterAccess
 from reconciler.spark.batches.runner import RangeBatches, at_least_once, at_most_once
 from reconciler.spark.session import DATA_LOSS
+from tests.memory_log import MemoryLog
 
 WHOLE = (OffsetRange("events", 0, 0, 20),)
 

@@ -22,7 +22,6 @@ from reconciler.core.reconcile import reconcile
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.kafka.engine import Inquiry, Progress
-from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.distributed import (
@@ -38,6 +37,7 @@ from reconciler.spark.distributed import (
     tasks_of,
 )
 from tests.in_memory import BEGIN, Memory, stored
+from tests.memory_log import MemoryLog, MemoryRecord
 
 ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0, memory=0)
 

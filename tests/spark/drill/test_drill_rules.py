@@ -14,10 +14,10 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, ReadRequest, TopicPartition
 from reconciler.spark.drill import Drill, FirstRecords, Ranges, by_client, drill
+from tests.memory_log import MemoryLog
 
 BEGIN = 1_700_000_000_000
 ONCE, AGAIN = "abcdefgh", "abcdab"

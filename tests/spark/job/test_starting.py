@@ -10,10 +10,10 @@ from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.question import StartAt, StartPlace
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.starting import complete, complete_from
 from reconciler.state.start import Start
+from tests.memory_log import MemoryLog
 
 AT_HOME = Start(
     job="clicks",

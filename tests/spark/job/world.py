@@ -11,7 +11,6 @@ from reconciler.core.probes import Chunk
 from reconciler.failover.writing.moves import Copied
 from reconciler.jobs.tracking.recorder import Positions, StayRecorder, positions_of
 from reconciler.jobs.tracking.source import SourceLog
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint import restart
 from reconciler.places.checkpoint.log import OffsetEntry, SourceOffset
 from reconciler.ports import ReadRequest, TopicPartition
@@ -22,6 +21,7 @@ from reconciler.state.locations import Location, Stamp
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import open_state
 from reconciler.state.stored import PlanRow, Stored
+from tests.memory_log import MemoryLog
 
 NOW = 1_800_000_000_000
 ANA = Stamp("ana", 1_790_000_000_000, "a burns")

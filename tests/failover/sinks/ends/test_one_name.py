@@ -18,7 +18,6 @@ from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import Refusal, prepare
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.plan.rows import SinkOutcome
 from reconciler.ports import TopicPartition
@@ -27,6 +26,7 @@ from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.state.stored import Known
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files
 from tests.failover.sinks.world import BEFORE, PER_BATCH, Query, under_one_name
+from tests.memory_log import MemoryLog
 
 START = BEFORE + 3 * PER_BATCH
 END = START + PER_BATCH

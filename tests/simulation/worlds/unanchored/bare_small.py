@@ -12,7 +12,7 @@ from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync, evidence
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.kafka.memory import MemoryPartition
+from tests.memory_log import MemoryPartition
 from tests.simulation.worlds.exhaustive import replied
 from tests.simulation.worlds.histories import Delivered, deliveries
 

@@ -23,7 +23,6 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.failover.writing.apply import prepare, refuse
-from reconciler.kafka.memory import MemoryLog
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import Plan
 from reconciler.ports import Change, OffsetStore, Row, WriteResult
@@ -32,6 +31,7 @@ from reconciler.spark.batches.hashed_files import BEGUN, HashNamedFiles, loads
 from reconciler.spark.batches.planning import NO_CAPS, Caps, Policy
 from reconciler.spark.batches.runner import RangeBatches, exactly_once
 from tests.in_memory import write_all
+from tests.memory_log import MemoryLog
 
 GROUP, OUT = "clicks", "/out"
 BEGIN_MS = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""A log in memory that answers as a broker does: for tests, simulators and trying the engine without Kafka.
+"""A log in memory that answers as a broker does.
 
 It behaves like a real broker (``tests/kafka/model`` compares the two): offsets may have gaps (compaction, transaction
 markers); a time lookup follows log order, sees markers and aborted records, and asks one segment only; reads begin at
