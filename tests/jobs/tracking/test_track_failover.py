@@ -30,7 +30,8 @@ from tests.starting import state_of, with_state
 from tests.waiting import LIMIT_S, wait_until
 from tests.world import environment
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
+# Each part is in every run: tables and groups there and back (tests/places), the mirror (the guide), the tracker.
 __all__ = ["bare_scheme"]
 
 RENAMED, KEPT = "events", "plain"
