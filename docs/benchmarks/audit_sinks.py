@@ -27,7 +27,7 @@ from reconciler.spark.audit.extents import ClusterLog, Edges, Reach, ReachedLogs
 from reconciler.spark.audit.output import Columns, Output
 from reconciler.spark.audit.result import Rules, StayRange
 from reconciler.spark.audit.stays import Stays, Unit
-from reconciler.spark.audit.tally import PER_TASK, Naming, Scope, examples, of_output, sighted, tallied
+from reconciler.spark.audit.tally import PER_TASK, Naming, Scope, find_examples, sight_records, sight_rows, tally
 from reconciler.spark.batches.reading import ClusterAccess
 from tests.spark.sessions import SMALL
 
@@ -76,10 +76,12 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
         naming = Naming.of("key", by_id=True, unique=True, apart=False)
         scope = Scope(one_topic(), ReachedLogs(tuple(logs), (), ()), naming, Rules(unique=True), apart=False)
         rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
-        frames = [of_output(rows.rows(scope.found), scope)]
-        frames += [sighted(of_log(spark, records, number), each, scope, number) for number, each in enumerate(logs)]
-        with tallied(reduce(DataFrame.union, frames), len(logs), scope.rules) as found:
-            shown = examples(found, scope)
+        frames = [sight_rows(rows.rows(scope.found), scope)]
+        frames += [
+            sight_records(of_log(spark, records, number), each, scope, number) for number, each in enumerate(logs)
+        ]
+        with tally(reduce(DataFrame.union, frames), len(logs), scope.rules) as found:
+            shown = find_examples(found, scope)
             wall, cpu = time.perf_counter() - began, cpu_s(process) - before
             disk = sum(file.stat().st_size for file in (place / "spark").rglob("*") if file.is_file())
         check(planted, found, shown)

@@ -58,7 +58,7 @@ Copy = tuple[int, int, str]
 """A record at the destination: its partition, its offset and its id."""
 
 
-def copies(cluster: ClusterInUse, topic: str) -> list[Copy]:
+def read_copies(cluster: ClusterInUse, topic: str) -> list[Copy]:
     """All records of a topic at the destination."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from reconciler.clock import clock_ms
 from reconciler.demo.lab.in_use import BURST, ID_HEADER, ClusterInUse, make_events, produce
 from reconciler.demo.lab.mirror import MirrorMaker
-from reconciler.demo.proof import Alternative, alternative, copies
+from reconciler.demo.proof import Alternative, alternative, read_copies
 from reconciler.demo.stage import Stage
 from reconciler.kafka.mirror.reading import OwnTopics, Wanted, read_pairs
 from reconciler.kafka.mirror.topics import checkpoints_topic
@@ -199,7 +199,7 @@ class RestartedMirror:
 
     def outcome(self) -> Restarted:
         """Count what each start reads again and skips; the plans must have been made."""
-        records = copies(self._b, MIRRORED)
+        records = read_copies(self._b, MIRRORED)
 
         def started_at(offsets: Mapping[int, int]) -> Alternative:
             return alternative(records, offsets, self._processed)

@@ -237,7 +237,7 @@ offsets = "checkpoint:{self.stage.path(COUNTS_ON_A)}/checkpoint"
 
     def _try_others(self) -> Others:
         stage, b = self.stage, self.b
-        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.path(IDS_ON_A)))
+        there, processed = proof.read_copies(b, MIRRORED), set(proof.ids_in(stage.path(IDS_ON_A)))
         rows = parse_plan(stage.plan(GROUP).read_text()).starts.job().partitions
         stored = {row.partition: row.stored_offset or 0 for row in rows}
         return Others(

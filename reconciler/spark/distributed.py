@@ -1,4 +1,4 @@
-"""Run a check's searches on the executors of a Spark cluster, for estates that one machine would search for too long.
+"""Run a check's searches on the executors of a Spark cluster, for estates that are too large for one machine.
 
 A task is a group of searches whose partitions have one leader, so its executor talks to one broker. Tasks are pickled
 bytes, so that an error in unpickling them becomes a sentence. They only read, so Spark may repeat them.
@@ -83,16 +83,16 @@ class SparkEngine:
         keys, searches = list(inquiries), list(inquiries.values())
         topics, until = {each.partition.topic for each in searches}, clock() + settings.deadline_s
         leaders = insist(
-            lambda: leaders_of(self.client, topics, timeout_s=self.timeout_s),
+            lambda: find_leaders(self.client, topics, timeout_s=self.timeout_s),
             left_s=lambda: until - clock(),
         )
-        tasks = tasks_of(searches, leaders, self.per_task)
+        tasks = make_tasks(searches, leaders, self.per_task)
         orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s, self.memory)
         job = CheckJob(classic_session(self.session()), settings.on_progress, len(searches))
-        return outcome_of(keys, job.run(tasks, orders))
+        return combine_answers(keys, job.run(tasks, orders))
 
 
-def leaders_of(client: Mapping[str, Any], topics: Collection[str], *, timeout_s: float) -> dict[TopicPartition, int]:
+def find_leaders(client: Mapping[str, Any], topics: Collection[str], *, timeout_s: float) -> dict[TopicPartition, int]:
     """The broker ids of the partitions' leaders, without partitions that have none now and topics that do not exist.
 
     They only decide which searches are grouped: each reader finds the present leaders. Raises ``Unreachable`` and
@@ -169,7 +169,7 @@ class CheckJob:
             arrived: Sequence[TaskReport] = reports.value
             for report in arrived[seen:]:
                 if report.failed is not None:
-                    require(report.failed)
+                    raise_error(report.failed)
             if self._on_progress is not None and len(arrived) > seen:
                 done, rounds = sum(each.partitions for each in arrived), max(each.rounds for each in arrived)
                 self._on_progress(Progress(rounds, done, self._partitions))
@@ -183,13 +183,13 @@ class CheckJob:
             cut = self._context.parallelize(tasks, len(tasks))
             return list(cut.mapPartitions(partial(_answers, shared, reports)).collect())
         except Exception as error:
-            raise explained(error) from error
+            raise explain(error) from error
 
 
 def _answers(shared: Any, reports: Any, tasks: Iterable[bytes]) -> Iterator[Answer]:
     """On an executor: the answer to the one task of a Spark partition."""
     for task in tasks:
-        answer = answered(task, shared.value)
+        answer = run_task(task, shared.value)
         failed = answer if answer.error is not None or answer.bug is not None else None
         reports.add((TaskReport(len(answer.found), answer.rounds, failed),))
         yield answer
@@ -205,7 +205,7 @@ class _Joined:
         return one + other
 
 
-def explained(error: Exception) -> ReconcilerError:
+def explain(error: Exception) -> ReconcilerError:
     """Spark's exception as one of this product's errors."""
     missing = re.search(r"No module named '([\w.]+)'", str(getattr(error, "java_exception", None) or error))
     if missing:
@@ -249,7 +249,7 @@ class Answer:
 # ---------------------------------------------------------------- on the driver
 
 
-def grouped(partitions: Sequence[T], leader_of: Callable[[T], int | None], most: int) -> list[list[T]]:
+def group_by_leader(partitions: Sequence[T], leader_of: Callable[[T], int | None], most: int) -> list[list[T]]:
     """Groups of one leader each, of at most ``most`` partitions and of similar sizes.
 
     Leaders alternate, so that machines that take groups in order ask different brokers at the same time.
@@ -268,26 +268,26 @@ def _evenly(items: Sequence[T], most: int) -> list[list[T]]:
     return [list(items[start:end]) for start, end in pairwise(edges)]
 
 
-def tasks_of(inquiries: Sequence[Inquiry[Finding]], leaders: Mapping[TopicPartition, int], most: int) -> list[bytes]:
+def make_tasks(inquiries: Sequence[Inquiry[Finding]], leaders: Mapping[TopicPartition, int], most: int) -> list[bytes]:
     """The inquiries as tasks; each inquiry is numbered by its place in the sequence."""
-    groups = grouped(range(len(inquiries)), lambda number: leaders.get(inquiries[number].partition), most)
+    groups = group_by_leader(range(len(inquiries)), lambda number: leaders.get(inquiries[number].partition), most)
     return [pickle.dumps({number: inquiries[number] for number in group}) for group in groups]
 
 
-def outcome_of(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Finding]:
+def combine_answers(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Finding]:
     """The answers combined, as if one engine had run all tasks. Raises the first error among them."""
     found: dict[K, SearchResult[Finding]] = {}
     probes: Counter[str] = Counter()
     rounds = 0
     for answer in answers:
-        require(answer)
+        raise_error(answer)
         found.update((keys[number], each) for number, each in answer.found.items())
         probes.update(answer.probes)
         rounds = max(rounds, answer.rounds)
     return Outcome({key: found[key] for key in keys}, probes, rounds)
 
 
-def require(answer: Answer) -> None:
+def raise_error(answer: Answer) -> None:
     """Raise a failed task's error, as the local engine would."""
     if answer.error is not None:
         raise answer.error
@@ -298,7 +298,7 @@ def require(answer: Answer) -> None:
 # ---------------------------------------------------------------- on an executor
 
 
-def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogReader] | None = None) -> Answer:
+def run_task(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogReader] | None = None) -> Answer:
     """Run a task's searches. It only reads, so Spark may repeat it. It never raises: an ``Answer`` has the error."""
     try:
         if orders.version != __version__:

@@ -38,7 +38,7 @@ from reconciler.plan.start import why_stopped
 from reconciler.ports import LogReader, OffsetStore, ReadRequest, TopicPartition
 from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import read as read_by_spark
-from reconciler.spark.session import own_session, refused
+from reconciler.spark.session import own_session, refuse_spark_errors
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
@@ -114,20 +114,20 @@ def drill(
     A job that needs a decision is no error: its partitions say so, and no copy is made. Raises Changed if a query is
     too fast to be copied, Unreachable, Refused, ConfigError.
     """
-    outside = _read_only(outside)
-    checked, copy = _planned(config, job, outside, place)
+    outside = _make_read_only(outside)
+    checked, copy = _make_plan(config, job, outside, place)
     (planned,) = checked.plan.jobs
     rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
-    ranges = _ranges(reader, rows, _starts(rows, copy), records, committed or reader)
+    ranges = _find_ranges(reader, rows, _find_starts(rows, copy), records, committed or reader)
     seen = (batch or by_client(reader))(ranges)
-    behind = _from_anchors(committed or reader, rows, ranges)
+    behind = _read_from_anchors(committed or reader, rows, ranges)
     policy, identity = config.policy.start, job.identity
-    tried = tuple(_tried(row, policy, identity, ranges, seen, behind) for row in rows)
+    tried = tuple(_try_partition(row, policy, identity, ranges, seen, behind) for row in rows)
     return Drill(checked, tried, copy, tuple(checked.stopped(policy)))
 
 
-def _read_only(outside: Outside) -> Outside:
+def _make_read_only(outside: Outside) -> Outside:
     def opened(address: str) -> OffsetStore:
         return ReadOnlyStore(outside.open_store(address))
 
@@ -137,7 +137,7 @@ def _read_only(outside: Outside) -> Outside:
 # ---------------------------------------------------------------- the plan, and the copy
 
 
-def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Checked, Description | None]:
+def _make_plan(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Checked, Description | None]:
     """The check, and for a checkpoint its copy: made together, since a running query moves both."""
     for attempt in range(ATTEMPTS):
         checked = check(config, [job], outside)
@@ -157,7 +157,7 @@ def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[C
     raise AssertionError("every attempt returns or raises")
 
 
-def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
+def _find_starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
     """Where the job would begin: at its copied checkpoint's offsets, else at the plan's."""
     copied = by_partition(source.start for source in copy.found.positions) if copy is not None else {}
     starts: dict[TopicPartition, int] = {}
@@ -172,7 +172,7 @@ def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[Top
 # ---------------------------------------------------------------- the first batch
 
 
-def _ranges(
+def _find_ranges(
     reader: LogReader,
     rows: Sequence[PartitionPlan],
     starts: Mapping[TopicPartition, int],
@@ -192,7 +192,7 @@ def _ranges(
     return {at: LogRange(starts[at], max(starts[at], min(limits[at], starts[at] + records))) for at in places}
 
 
-def _from_anchors(
+def _read_from_anchors(
     reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, list[Record]]:
     """The records from each plan row's anchor record on, or from its resume offset if it has none.
@@ -214,7 +214,7 @@ def _from_anchors(
     return {**following, **{at: found + following[at] for at, found in read_ranges(reader, old).items()}}
 
 
-def _tried(
+def _try_partition(
     row: PartitionPlan,
     policy: StartPolicy,
     identity: Identity,
@@ -226,11 +226,11 @@ def _tried(
     if at not in ranges:
         return Tried(row, stopped, None, (), "nothing to read")
     read = tuple(seen[at])
-    found, fault = _judged(row, identity, ranges[at], read, behind.get(at, ()))
+    found, fault = _judge(row, identity, ranges[at], read, behind.get(at, ()))
     return Tried(row, stopped, ranges[at].start, read, found, fault)
 
 
-def _judged(
+def _judge(
     row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[FirstRecord], records: Sequence[Record]
 ) -> tuple[str, str | None]:
     """The proof that the batch gives, and its fault."""
@@ -329,7 +329,7 @@ def by_spark(spark: Any, bootstrap: str, options: Mapping[str, str]) -> BatchRea
         spans = [OffsetRange(at.topic, at.partition, of.start, of.end) for at, of in ranges.items()]
         frame = read_by_spark(spark, spans, bootstrap, options)
         hint = "Check that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark."
-        with refused("Spark could not read the first batch at the destination", hint):
+        with refuse_spark_errors("Spark could not read the first batch at the destination", hint):
             rows = frame.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS at").collect()
         for row in rows:
             stamp = None if row["at"] is None or row["at"] < 0 else row["at"]

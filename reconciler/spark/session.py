@@ -73,7 +73,7 @@ def own_session(
 
 
 @contextmanager
-def refused(what: str, hint: str) -> Iterator[None]:
+def refuse_spark_errors(what: str, hint: str) -> Iterator[None]:
     """Raise Spark's errors as Refused: a sentence that begins with ``what`` and ends with the error's first line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

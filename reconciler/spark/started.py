@@ -29,7 +29,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.spark.starting import AGAIN, complete, handed_over, logins, start_here
 from reconciler.spark.stay_checkpoint import checkpoint_at, transaction_id
-from reconciler.spark.tracking import SparkQuery, Tracking, another, unseen
+from reconciler.spark.tracking import SparkQuery, Tracking, already_tracked, cannot_record
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
 from reconciler.state.start import Start
@@ -157,7 +157,7 @@ class Job:
 
         here = (self.start.store_id, self.start.job)
         if here in _tracked and _tracked[here].is_running:
-            raise another(_tracked[here])
+            raise already_tracked(_tracked[here])
         refuse_many(len(self.start.offsets))
         try:
             running = SparkQuery(query)
@@ -187,7 +187,9 @@ class Job:
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
         if not streams:
-            raise unseen(f"it reads none of {', '.join(sorted(start.topics))} from {start.bootstrap_servers} alone")
+            raise cannot_record(
+                f"it reads none of {', '.join(sorted(start.topics))} from {start.bootstrap_servers} alone"
+            )
         client = self._properties
         few = len(start.offsets) <= FEW_PARTITIONS
         source = SourceLog(

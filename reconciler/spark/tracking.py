@@ -198,7 +198,7 @@ class Tracking:
             log.exception('the query of job "%s" could not be stopped', self.job)
 
 
-def another(tracking: Tracking) -> ConfigError:
+def already_tracked(tracking: Tracking) -> ConfigError:
     """The error for a second query of the same job."""
     return ConfigError(
         f'This driver already tracks another query of job "{tracking.job}".',
@@ -212,7 +212,7 @@ BEGUN = ("Processing", "No new data but")
 _LOCAL = re.compile(r"file:/+")
 
 
-def unseen(why: str) -> ConfigError:
+def cannot_record(why: str) -> ConfigError:
     """The error for a query that this driver cannot record, because of ``why``."""
     return ConfigError(
         f"The query cannot be recorded by its driver: {why}.",
@@ -238,13 +238,13 @@ class SparkQuery:
         self._query = query
         java = getattr(query, "_jsq", None)
         if java is None:
-            raise unseen("Spark Connect does not show its checkpoint")
+            raise cannot_record("Spark Connect does not show its checkpoint")
         try:
             running = java.streamingQuery() if hasattr(java, "streamingQuery") else java
             self.checkpoint = _LOCAL.sub("/", str(running.resolvedCheckpointRoot()))
             self.sources = _sources(running.analyzedPlan())
         except Exception as error:
-            raise unseen(f"this version of Spark does not show its sources ({type(error).__name__})") from error
+            raise cannot_record(f"this version of Spark does not show its sources ({type(error).__name__})") from error
         self._java = java
         self._changed = 0
         self._newest: int | None = None

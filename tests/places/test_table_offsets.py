@@ -121,7 +121,7 @@ def test_of_commits_that_name_what_changed_each_partitions_newest_number_counts(
     assert len({row.version for row in found}) == 2
 
 
-def test_commits_that_are_gone_may_name_partitions_unless_each_names_all() -> None:
+def test_commits_that_are_gone_may_names_of_unless_each_names_all() -> None:
     newest = commit(3, {"events": {"0": 9, "1": 7}})
     with pytest.raises(Refused, match="Older commits may name partitions that the newer ones do not"):
         rows_of(gone(newest), kept(), "g")

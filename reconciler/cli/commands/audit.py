@@ -164,9 +164,9 @@ def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicP
 
     One before the last resume offset is none: it is of an older stay, and the job goes on in another store.
     """
-    from reconciler.spark.audit.stays import stays
+    from reconciler.spark.audit.stays import find_stays
 
-    last = stays(plans, job.name).hops[-1]
+    last = find_stays(plans, job.name).hops[-1]
     resumed = {row.key: row.resume_offset for row in last.rows if row.resume_offset is not None}
     found: dict[TopicPartition, int | None] = dict.fromkeys(resumed)
     own_name = {row.topic for row in last.rows if row.topic != row.source_topic}

@@ -141,13 +141,13 @@ def _look(
         number = _which(found, name, info)
         stays = found.clusters[number]
         intervals = _present(stays, info)
-        edges = edges_of(reader, intervals, since_ms)
+        edges = read_edges(reader, intervals, since_ms)
         for rows in stays.left:
             _require_anchors(reader, rows, edges)
         own = {at.topic for at in stays.intervals} & set(info.topics)
         others = [at for topic in own for at in info.topics[topic].places]
         unknown = [at for at in others if at not in intervals and at not in stays.undecided]
-        silent = [at for at, edge in edges_of(reader, unknown, since_ms).items() if not edge.is_left_out]
+        silent = [at for at, edge in read_edges(reader, unknown, since_ms).items() if not edge.is_left_out]
     if not has_output:
         edges = {at: replace(edge, start=max(edge.start, intervals[at][0].start)) for at, edge in edges.items()}
     reaches = (_reach(stays, at, intervals[at], edges[at], until) for at in intervals)
@@ -178,7 +178,7 @@ def _present(stays: ClusterStays, info: ClusterInfo) -> dict[TopicPartition, tup
         elif is_there or any(each.end != 0 for each in intervals):
             raise Changed(
                 f"{at} was deleted or recreated since the plans were made.",
-                hint="Its records are gone: leave out the earlier plans, or that cluster.",
+                hint="Leave out the earlier plans, or that cluster.",
             )
     return found
 
@@ -196,7 +196,9 @@ def _reach(
     return Reach(at, edge, tuple(read), stop, is_unplaced)
 
 
-def edges_of(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, Edges]:
+def read_edges(
+    reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None
+) -> dict[TopicPartition, Edges]:
     partitions = list(places)
     if not partitions:
         return {}
@@ -241,7 +243,7 @@ def _another_log(at: TopicPartition) -> Changed:
 # ---------------------------------------------------------------- parts that the logs cannot show
 
 
-def uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> Iterator[Uncompared]:
+def find_uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> Iterator[Uncompared]:
     """The parts that no log shows: without findings there, the job may still have lost or doubled records."""
     for sentence in looked.dead:
         yield Uncompared("cluster_unanswered", (), f"{sentence} Not compared. If it is gone for good: --no-source.")

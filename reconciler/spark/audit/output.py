@@ -20,7 +20,7 @@ from reconciler.failover.sinks.files import FileSink
 from reconciler.failover.sinks.judging import open_sink
 from reconciler.failover.sinks.tables import DeltaSink, IcebergSink
 from reconciler.spark.audit.stays import Stays
-from reconciler.spark.audit.tally import NOWHERE, content_of, hashed, small_table
+from reconciler.spark.audit.tally import NOWHERE, hash_column, hash_content, small_table
 from reconciler.spark.session import spark_message
 
 WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -81,7 +81,7 @@ class Output:
         )
         if columns.topic is not None:
             kept = kept.where(f.col("topic").isin(*found.roots))
-        name = hashed(f.col("id")) if columns.id is not None else content_of("key", "value")
+        name = hash_column(f.col("id")) if columns.id is not None else hash_content("key", "value")
         if columns.partition is None:
             return kept.select(name.alias("name"), f.lit(None).cast("int").alias("unit"))
         return self._placed(kept.withColumn("name", name), found).select("name", "unit")

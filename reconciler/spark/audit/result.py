@@ -32,7 +32,7 @@ class Uncompared:
 
 @dataclass(frozen=True, slots=True)
 class StayRange:
-    """The offsets of a partition that one stay read: [start, end). ``stay`` is its number in ``AuditResult.stays``."""
+    """The offsets of a partition, read in one stay: [start, end). ``stay`` is its number in ``AuditResult.stays``."""
 
     stay: int
     topic: str

@@ -19,7 +19,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.core.text import some
 from reconciler.fileio import read_regular, why
 from reconciler.plan.document import Plan, parse_plan
-from reconciler.spark.audit.extents import ReachedLogs, Until, look_at, uncompared
+from reconciler.spark.audit.extents import ReachedLogs, Until, find_uncompared, look_at
 from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import (
     FIGURES,
@@ -30,8 +30,18 @@ from reconciler.spark.audit.result import (
     Uncompared,
     with_split,
 )
-from reconciler.spark.audit.stays import Stays, Unit, stays
-from reconciler.spark.audit.tally import KINDS, NOWHERE, Found, Naming, Scope, as_rows, examples, sightings, tallied
+from reconciler.spark.audit.stays import Stays, Unit, find_stays
+from reconciler.spark.audit.tally import (
+    KINDS,
+    NOWHERE,
+    Found,
+    Naming,
+    Scope,
+    find_examples,
+    list_findings,
+    sight_all,
+    tally,
+)
 from reconciler.spark.batches.reading import ClusterAccess
 from reconciler.spark.session import DATA_LOSS, spark_message
 
@@ -64,7 +74,7 @@ def audit(
 
     Raises ConfigError; Changed if a log is not the planned one or lost records meanwhile; Unreachable and Refused.
     """
-    found, has_output = stays([_plan_of(each) for each in plans], job), output is not None
+    found, has_output = find_stays([_plan_of(each) for each in plans], job), output is not None
     if source is None and not has_output:
         raise ConfigError("Without the output and the source nothing can be compared.", hint="Give one of them.")
     naming, apart = _naming(found, id, output, unique=unique)
@@ -82,14 +92,14 @@ def audit(
     from_first = len(found.hops) == 1 and looked.all_read
     rules = Rules(unique=naming.unique, from_first=from_first, all_read=looked.all_read)
     scope = Scope(found, looked, naming, rules, apart, since_ms)
-    missing = tuple(uncompared(found, looked, has_output=has_output))
+    missing = tuple(find_uncompared(found, looked, has_output=has_output))
     # Rows of no record are many where older records were deleted: kept only where they are a finding.
     kinds = KINDS if looked.are_whole and since_ms is None and not missing else KINDS[:-1]
     with _spark_errors():
-        seen = sightings(spark, scope, None if output is None else output.rows(found))
-        with tallied(seen, len(looked.logs), rules, has_output=has_output, kinds=kinds) as counted:
+        seen = sight_all(spark, scope, None if output is None else output.rows(found))
+        with tally(seen, len(looked.logs), rules, has_output=has_output, kinds=kinds) as counted:
             if parquet is not None:
-                as_rows(counted, scope).write.parquet(parquet)
+                list_findings(counted, scope).write.parquet(parquet)
             now = stamp(clock_ms() if now_ms is None else now_ms)
             return _result(scope, counted, output, missing, now, exactly_once)
 
@@ -111,7 +121,7 @@ def _result(
         clusters=tuple(_clusters(scope, counted)),
         output=None if output is None else ComparedSide(output.name, total("rows"), total("nameless")),
         partitions=tuple(_partitions(scope, counted, exactly_once=exactly_once)),
-        examples=examples(counted, scope),
+        examples=find_examples(counted, scope),
         uncompared=missing,
         notes=(),
         logs_are_whole=scope.looked.are_whole and scope.since_ms is None,

@@ -12,7 +12,7 @@ from reconciler.ports import TopicPartition
 
 
 class Interval(NamedTuple):
-    """The offsets of one partition that one stay read: [start, end); ``end`` None: up to the audit's end."""
+    """The offsets of a partition, read in one stay: [start, end); ``end`` None: up to the audit's end."""
 
     stay: int
     start: int
@@ -81,7 +81,7 @@ class Stays:
         return sorted({row.key for hop in self.hops for row in hop.rows if row.resume_offset is None})
 
 
-def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
+def find_stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
     """The stays between these plans, in the order in which they were made.
 
     Raises ConfigError unless each plan begins where the previous one led to, and if it is not clear which job is meant.

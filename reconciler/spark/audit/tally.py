@@ -38,7 +38,7 @@ SCHEMA = "scope int, name binary, cluster int, unit int, read int, ahead int, at
 KINDS = ("lost", "possibly_lost", "doubled", "unknown_rows")
 """The figures that are findings; the others are details of them."""
 PER_TASK = 2_000_000
-"""The most records of a partition that one task reads, so that their names fit into its memory."""
+"""The most records of a partition for one task: their names must fit into its memory."""
 SUMMING_TASKS = 16
 """Tasks that keep the findings and sums. Spark's 200 would cost more than their few rows."""
 EXAMPLES = 10  # of each kind
@@ -60,7 +60,7 @@ class Scope:
         return unit if self.apart else f.when(name.isNull(), unit).otherwise(0)
 
 
-def records_of(spark: SparkSession, log: ClusterLog, scope: Scope) -> DataFrame | None:
+def read_records(spark: SparkSession, log: ClusterLog, scope: Scope) -> DataFrame | None:
     """The log's records with the Kafka source's columns; None if there are none."""
     ranges = [reach.range for reach in log.reaches if reach.edges.start < reach.edges.end]
     if not ranges:
@@ -75,7 +75,7 @@ def records_of(spark: SparkSession, log: ClusterLog, scope: Scope) -> DataFrame 
     return records if scope.since_ms is None else records.where(f.unix_millis("timestamp") >= f.lit(scope.since_ms))
 
 
-def sighted(records: DataFrame, log: ClusterLog, scope: Scope, number: int) -> DataFrame:
+def sight_records(records: DataFrame, log: ClusterLog, scope: Scope, number: int) -> DataFrame:
     """Each record, as ``SCHEMA``: how many stays have read it, whether it is ahead of the job, and its place."""
     most = max((len(reach.read) for reach in log.reaches), default=0)
     cuts = f.broadcast(_cuts(records.sparkSession, log, scope, most))
@@ -110,7 +110,7 @@ def _cuts(spark: SparkSession, log: ClusterLog, scope: Scope, most: int) -> Data
     return small_table(spark, rows, schema + bounds)
 
 
-def of_output(rows: DataFrame, scope: Scope) -> DataFrame:
+def sight_rows(rows: DataFrame, scope: Scope) -> DataFrame:
     """The output's rows, from their columns ``name`` and ``unit``, as ``SCHEMA``."""
     return rows.select(
         scope.of(f.col("unit"), f.col("name")).alias("scope"),
@@ -122,12 +122,12 @@ def of_output(rows: DataFrame, scope: Scope) -> DataFrame:
     )
 
 
-def sightings(spark: SparkSession, scope: Scope, rows: DataFrame | None) -> DataFrame:
+def sight_all(spark: SparkSession, scope: Scope, rows: DataFrame | None) -> DataFrame:
     """Every record of the logs, and every one of the output's rows."""
-    frames = [] if rows is None else [of_output(rows, scope)]
+    frames = [] if rows is None else [sight_rows(rows, scope)]
     for number, log in enumerate(scope.looked.logs):
-        records = records_of(spark, log, scope)
-        frames.append(small_table(spark, [], SCHEMA) if records is None else sighted(records, log, scope, number))
+        records = read_records(spark, log, scope)
+        frames.append(small_table(spark, [], SCHEMA) if records is None else sight_records(records, log, scope, number))
     return reduce(DataFrame.union, frames)
 
 
@@ -159,7 +159,7 @@ class Found:
 
 
 @contextmanager
-def tallied(
+def tally(
     seen: DataFrame, clusters: int, rules: Rules, *, has_output: bool = True, kinds: Sequence[str] = KINDS
 ) -> Iterator[Found]:
     """Group the sightings by name, and judge each name. Findings of ``kinds`` stay on the executors' disks meanwhile.
@@ -190,7 +190,7 @@ def tallied(
     together = judged.groupBy("unit", f.when(is_finding, f.col("name")).alias("name")).agg(
         *(f.sum(name).alias(name) for name in sums), *(f.min(name).alias(name) for name in at)
     )
-    with kept(together.coalesce(SUMMING_TASKS)) as names:
+    with persist_on_disk(together.coalesce(SUMMING_TASKS)) as names:
         by_unit = names.groupBy("unit").agg(*(f.sum(name).alias(name) for name in sums)).collect()
         found = {row["unit"]: {name: int(row[name] or 0) for name in sums} for row in by_unit}
         yield Found(found, names.where(has_name))
@@ -199,7 +199,7 @@ def tallied(
 # ---------------------------------------------------------------- findings
 
 
-def examples(counted: Found, scope: Scope) -> tuple[Example, ...]:
+def find_examples(counted: Found, scope: Scope) -> tuple[Example, ...]:
     """The first findings of every kind, by their places in the logs."""
     at = [f"at{number}" for number in range(len(scope.looked.logs))]
     order = [*(f.asc_nulls_last(name) for name in at), f.asc("name")]
@@ -221,7 +221,7 @@ def _place(log: ClusterLog, at: int) -> RecordPlace:
     return RecordPlace(log.cluster_id, *reach.at, offset, tuple(stays))
 
 
-def as_rows(counted: Found, scope: Scope) -> DataFrame:
+def list_findings(counted: Found, scope: Scope) -> DataFrame:
     """A row for every finding: ``kind``, ``count``, ``id_hash``, and for each cluster the record's first place."""
     spark = counted.names.sparkSession
     kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS))
@@ -301,8 +301,8 @@ class Naming:
     def named(self, log: DataFrame, *keep: str) -> DataFrame:
         """A log's columns ``keep``, with ``name``: null for a record without an id."""
         if not self.is_by_id:
-            return log.select(*keep, content_of("key", "value").alias("name"))
-        return log.select(*keep, self._id(log).alias("id")).select(*keep, hashed(f.col("id")).alias("name"))
+            return log.select(*keep, hash_content("key", "value").alias("name"))
+        return log.select(*keep, self._id(log).alias("id")).select(*keep, hash_column(f.col("id")).alias("name"))
 
     def _id(self, log: DataFrame) -> Column:
         if self._spec == "key":
@@ -316,14 +316,14 @@ class Naming:
         return _read_in_python(self.identity)(*record)
 
 
-def hashed(column: Column) -> Column:
+def hash_column(column: Column) -> Column:
     """SHA-256 (32 bytes) of a column of bytes."""
     return f.unhex(f.sha2(column, 256))
 
 
-def content_of(key: str, value: str) -> Column:
+def hash_content(key: str, value: str) -> Column:
     """The name of key and value columns, of a log or of the output."""
-    return hashed(f.concat(_part(key), _part(value)))
+    return hash_column(f.concat(_part(key), _part(value)))
 
 
 def _part(name: str) -> Column:
@@ -367,7 +367,7 @@ def _read_in_python(identity: Identity) -> Any:
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
+def persist_on_disk(frame: DataFrame) -> Iterator[DataFrame]:
     """Keep what Spark computes of the frame on its executors' disks until the block ends."""
     from pyspark import StorageLevel
 

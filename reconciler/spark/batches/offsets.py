@@ -16,7 +16,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, Refused
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.batches.planning import LogEdges, OffsetRange, named
+from reconciler.spark.batches.planning import LogEdges, OffsetRange, names_of
 from reconciler.spark.batches.reading import last_records
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: Off
         return
     nothing = " Nothing of this batch was saved." if store.capabilities.atomic_batches else ""
     raise Changed(
-        f"The offsets of {named(conflicts)} in group {group} of {store.address} changed since this batch began: "
+        f"The offsets of {names_of(conflicts)} in group {group} of {store.address} changed since this batch began: "
         f"another run of the job has saved its own.{nothing}",
         hint="Run one job per group. Started again, this one continues after the other's batch.",
     )

@@ -208,12 +208,12 @@ def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges
     recreated = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
     if recreated:
         raise NeedsPerson(
-            f"The topic was deleted and recreated since the offsets of {named(recreated)} were stored.",
+            f"The topic was deleted and recreated since the offsets of {names_of(recreated)} were stored.",
             hint=CORRECT_THEM,
         )
     raise NeedsPerson(
-        f"The stored offsets of {named(foreign)} are of another cluster ({_cluster_id(stored[foreign[0]])}), and the "
-        f"job reads from {log.cluster.cluster_id}.",
+        f"The stored offsets of {names_of(foreign)} are of another cluster ({_cluster_id(stored[foreign[0]])}), and "
+        f"the job reads from {log.cluster.cluster_id}.",
         hint=CORRECT_THEM,
     )
 
@@ -238,7 +238,7 @@ def _fewer(
     left = tuple(sorted(set(own) - set(partitions)))
     if left and policy.fewer == "stop":
         raise NeedsPerson(
-            f"Offsets are stored for {named(left)}, which the cluster does not have: the topic has fewer partitions "
+            f"Offsets are stored for {names_of(left)}, which the cluster does not have: the topic has fewer partitions "
             "than before.",
             hint=f'{CORRECT_THEM} Or go on without them: Policy(fewer="leave").',
         )
@@ -256,8 +256,8 @@ def _begin(
         return {}
     if policy.first == "stop":
         raise NeedsPerson(
-            f"There is no stored offset for {named(partitions)}: the group starts for the first time, or this is not "
-            "the store it used before.",
+            f"There is no stored offset for {names_of(partitions)}: the group starts for the first time, or this is "
+            "not the store it used before.",
             hint='Check the group and the store, then say where to start with Policy(first="earliest").',
         )
     return {at: log.ends[at] for at in partitions}
@@ -289,7 +289,7 @@ def _starts(
     beyond = [at for at in partitions if at in stored and stored[at].offset > log.ends[at]]
     if beyond:
         raise NeedsPerson(
-            f"The stored offset of {named(beyond)} is beyond the end of the log: the log was cut, or the offset is "
+            f"The stored offset of {names_of(beyond)} is beyond the end of the log: the log was cut, or the offset is "
             "of another cluster.",
             hint=CORRECT_THEM,
         )
@@ -306,7 +306,7 @@ def lost_sentence(lost: Sequence[OffsetRange]) -> str:
     )
 
 
-def named(partitions: Iterable[TopicPartition]) -> str:
+def names_of(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for a sentence: the first ones, in order."""
     return some([str(at) for at in sorted(partitions)])
 
@@ -315,18 +315,18 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> dict[TopicPartition, int]:
-    """How many of the waiting offsets of each partition the next batch takes. ``turn`` as in ``shares``."""
+    """How many of the waiting offsets of each partition the next batch takes. ``turn`` as in ``share_out``."""
     most = caps.per_partition
     wants = [count if most is None else min(count, most) for count in waiting.values()]
     if caps.per_run is not None:
-        wants = shares(wants, caps.per_run, turn=turn)
+        wants = share_out(wants, caps.per_run, turn=turn)
     return dict(zip(waiting, wants, strict=True))
 
 
-def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
+def share_out(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
     """Shares of ``total``, none above its want, as even as possible (P4). ``turn`` rotates who gets the remainder.
 
-    shares([10, 2, 10], 12)  # [5, 2, 5]
+    share_out([10, 2, 10], 12)  # [5, 2, 5]
     """
     given, left = [0] * len(wants), min(total, sum(wants))
     while left:

@@ -6,7 +6,7 @@
     job.run(exactly_once(lambda frame, ranges: frame.selectExpr("CAST(key AS STRING) AS id", "value"), into=sink))
 
 Writing a result under its key again changes nothing. The key must come from the record (an id; topic, partition and
-offset differ after a failover), and the result from that one record. Totals over a batch have no such key: use
+offset differ after a failover), and the result from its record alone. Totals over a batch have no such key: use
 ``transactional`` for them. The offsets are saved after the results, in any store.
 
 Values travel as Python objects and reach the server as text, which takes the type of the table's column. So a ``text``
@@ -87,12 +87,12 @@ class PostgresUpsert(RangeSink):
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the rows under their keys."""
-        fields = fields_of(results)
+        fields = columns_of(results)
         absent = [name for name in self._key if name not in fields.names]
         if absent:
             raise ConfigError(f"The results have no column {', '.join(absent)}, which the key needs.")
         task = _upserter(self._libpq, self._table, fields, self._statement(fields.names))
-        on_executors(results, task, self._place, after_failure=_AFTER_FAILURE)
+        run_on_executors(results, task, self._place, after_failure=_AFTER_FAILURE)
 
     def _statement(self, names: Sequence[str]) -> str:
         from reconciler.places.postgresql.connection import quoted
@@ -122,7 +122,7 @@ def _upserter(libpq: str, table: str, fields: FrameColumns, statement: str) -> T
         from reconciler.places.postgresql.connection import quoted
 
         columns = ", ".join(map(quoted, fields.names))
-        ordered = ([*values, place] for place, values in enumerate(converted(rows, kinds)))
+        ordered = ([*values, place] for place, values in enumerate(convert_rows(rows, kinds)))
         with connect(libpq) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"CREATE TEMP TABLE reconciler_rows ON COMMIT DROP AS SELECT {columns}, 0::bigint AS {_ORDER}"
@@ -163,7 +163,7 @@ class FrameColumns:
     kinds: tuple[str, ...]
 
 
-def fields_of(results: DataFrame) -> FrameColumns:
+def columns_of(results: DataFrame) -> FrameColumns:
     """Raises ConfigError for columns without an equivalent type, and for a name that occurs twice."""
     names, types, kinds = [], [], []
     for name, kind in results.dtypes:
@@ -202,7 +202,7 @@ def _as_bytes(value: Any) -> Any:
 _CONVERTED: dict[str, Callable[[Any], Any]] = {"binary": _as_bytes, "timestamp": _with_zone}
 
 
-def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:
+def convert_rows(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:
     """The rows, with values of the types that psycopg expects."""
     special = {place: _CONVERTED[kind] for place, kind in enumerate(kinds) if kind in _CONVERTED}
     for row in rows:
@@ -232,10 +232,10 @@ def connect(libpq: str) -> Any:
     """A connection for one task."""
     import psycopg
 
-    return psycopg.connect(with_connect_timeout(libpq), client_encoding="utf8", prepare_threshold=None)
+    return psycopg.connect(add_connect_timeout(libpq), client_encoding="utf8", prepare_threshold=None)
 
 
-def with_connect_timeout(libpq: str) -> str:
+def add_connect_timeout(libpq: str) -> str:
     """A statement may take minutes; connecting may not."""
     from psycopg import conninfo
 
@@ -247,7 +247,7 @@ def with_connect_timeout(libpq: str) -> str:
 Task = Callable[[Iterator[Any]], list[tuple[int, int]]]
 
 
-def on_executors(
+def run_on_executors(
     results: DataFrame, task: Task, place: str, *, after_failure: str = "Nothing of this batch was saved."
 ) -> list[tuple[int, int]]:
     """Run ``task`` on every partition of the results; returns the values of the attempts that Spark took.

@@ -79,7 +79,7 @@ class ClusterAccess:
         return PatientReader(reader, monotonic, deadline_s) if deadline_s else reader
 
 
-def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
+def look_up_edges(reader: LogReader, topics: Iterable[str]) -> LogEdges:
     """The topics' partitions and edges. For a reader of committed records the end is the last stable offset.
 
     Raises Unreachable and Refused, and Changed for a topic that was recreated meanwhile.

@@ -208,7 +208,7 @@ class RangeBatches:
         if self._job is not None:
             self._job.require_here()
         rows = offsets.read()  # once: a batch that is repeated because of them must be saved over them
-        edges = reading.look(self._log(), self._topics)
+        edges = reading.look_up_edges(self._log(), self._topics)
         again = None if sink is None else sink.unfinished(self._spark, offsets, rows, edges)
         if again is not None and not again:
             return self._plan(offsets, sink)

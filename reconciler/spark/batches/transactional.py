@@ -36,12 +36,12 @@ from reconciler.spark.batches.offsets import RangeBatch, RangeSink, refuse_confl
 from reconciler.spark.batches.postgresql import (
     FrameColumns,
     Task,
+    add_connect_timeout,
+    columns_of,
     connect,
-    converted,
+    convert_rows,
     copy_rows,
-    fields_of,
-    on_executors,
-    with_connect_timeout,
+    run_on_executors,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PostgresTransaction(RangeSink):
         self._schema, _, self._name = table.rpartition(".")
         self._table = quoted(self._schema or None, self._name)
         self._merge = merge
-        self._libpq = with_connect_timeout(parsed.libpq)
+        self._libpq = add_connect_timeout(parsed.libpq)
         self._database = Database(self._libpq, parsed.place, timeout_s=TIMEOUT_S)
         self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
         self._staged: _Staged | None = None
@@ -108,9 +108,9 @@ class PostgresTransaction(RangeSink):
     # ------------------------------------------------------------ the sink
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
-        fields = fields_of(results)
+        fields = columns_of(results)
         table = self._make(batch.group, fields)
-        copied = on_executors(results, _copier(self._libpq, table, fields), self._parsed.place)
+        copied = run_on_executors(results, _copier(self._libpq, table, fields), self._parsed.place)
         self._staged = _Staged(table, fields.names, dict(copied))
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
@@ -241,7 +241,7 @@ def _copier(libpq: str, table: str, fields: FrameColumns) -> Task:
 
     def copy(rows: Iterator[Any]) -> list[tuple[int, int]]:
         attempt = secrets.randbits(63)
-        numbered = ([attempt, *values] for values in converted(rows, kinds))
+        numbered = ([attempt, *values] for values in convert_rows(rows, kinds))
         with connect(libpq) as connection, connection.cursor() as cursor:
             count = copy_rows(cursor, table, names, numbered)
         return [(attempt, count)]

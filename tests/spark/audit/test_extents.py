@@ -9,15 +9,15 @@ import pytest
 
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.extents import Reach, ReachedLogs, look_at, uncompared
-from reconciler.spark.audit.stays import Stays, stays
+from reconciler.spark.audit.extents import Reach, ReachedLogs, find_uncompared, look_at
+from reconciler.spark.audit.stays import Stays, find_stays
 from reconciler.spark.batches.reading import ClusterAccess
 from tests.memory_log import MemoryLog
 from tests.spark.audit.plans import SAME, anchored, plan, row
 
 AT, OTHER = TopicPartition("events", 0), TopicPartition("events", 1)
-THERE = stays([plan(1, "A", "B", row(SAME, 0, 7, 5))])
-THERE_AND_BACK = stays([plan(1, "A", "B", row(SAME, 0, 6, 4)), plan(2, "B", "A", row(SAME, 0, 7, 9))])
+THERE = find_stays([plan(1, "A", "B", row(SAME, 0, 7, 5))])
+THERE_AND_BACK = find_stays([plan(1, "A", "B", row(SAME, 0, 6, 4)), plan(2, "B", "A", row(SAME, 0, 7, 9))])
 
 
 def log_of(cluster: str, records: int, partitions: int = 1) -> MemoryLog:
@@ -65,7 +65,7 @@ def bounds(found: Reach) -> tuple[tuple[int, int], ...]:
 
 def reasons(found: Stays, looked: ReachedLogs | None = None, *, has_output: bool = True) -> list[tuple[str, ...]]:
     """Each reason for which something was not compared, with the partitions."""
-    listed = uncompared(found, looked or look(found, has_output=has_output), has_output=has_output)
+    listed = find_uncompared(found, looked or look(found, has_output=has_output), has_output=has_output)
     return [(each.reason, *each.partitions) for each in listed]
 
 
@@ -103,7 +103,7 @@ def test_a_partition_with_records_that_is_in_no_plan_is_not_compared(logs: dict[
 def test_a_partition_without_an_offset_is_read_up_to_the_stored_one(logs: dict[str, MemoryLog]) -> None:
     logs["B"].partition("events", 1).append(0, b"k", b"v")
     logs["A"].partition("events", 1).append(0, b"k", b"v")
-    found = stays([plan(1, "A", "B", row(SAME, 0, 7, 5), row(SAME, 1, 1, None))])
+    found = find_stays([plan(1, "A", "B", row(SAME, 0, 7, 5), row(SAME, 1, 1, None))])
     looked = look(found)
     assert reasons(found, looked) == [("no_offset", "events-1")]
     (at_a,) = (each for each in looked.logs[0].reaches if each.at == OTHER)
@@ -135,7 +135,7 @@ def test_records_behind_an_unknown_position_of_the_last_stay_were_not_compared(l
 def test_a_cluster_that_the_job_has_left_may_be_dead_or_gone_and_that_is_told(logs: dict[str, MemoryLog]) -> None:
     found = look(THERE_AND_BACK, "A", "nobody")
     assert ([log.cluster_id for log in found.logs], found.all_read) == (["A"], False)
-    (dead,) = uncompared(THERE_AND_BACK, found, has_output=True)
+    (dead,) = find_uncompared(THERE_AND_BACK, found, has_output=True)
     assert (dead.reason, dead.text[:41]) == ("cluster_unanswered", "[cluster 1] did not answer: Nobody answer")
     gone = look(THERE_AND_BACK, "A")
     assert (gone.absent, gone.all_read, reasons(THERE_AND_BACK, gone)) == (("B",), False, [])
@@ -158,7 +158,7 @@ def test_a_cluster_of_no_plan_and_one_that_is_given_twice_are_refused(logs: dict
 def test_a_topic_that_was_deleted_or_recreated_is_another_log(logs: dict[str, MemoryLog]) -> None:
     for ids in (("id",), ("another",), ("id", "another")):
         rows = [row(SAME, number, None, 0, topic_id=each) for number, each in enumerate(ids)]
-        found = stays([plan(1, "A", "B", *rows)])
+        found = find_stays([plan(1, "A", "B", *rows)])
         if ids == ("id",):
             assert len(look(found).logs) == 2
             continue
@@ -175,9 +175,9 @@ def test_a_log_without_the_last_processed_record_is_another_one(
 ) -> None:
     wrong, right = (row(SAME, 0, stored, 5, anchor=anchored(stored - 1, b"k", b"%d" % n)) for n in (value, stored - 1))
     with pytest.raises(Changed, match="events-0 is not the log that the job has read"):
-        look(stays([plan(1, "A", "B", wrong)]))
+        look(find_stays([plan(1, "A", "B", wrong)]))
     if stored < 12:
-        look(stays([plan(1, "A", "B", right)]))
+        look(find_stays([plan(1, "A", "B", right)]))
 
 
 # ---------------------------------------------------------------- what no log shows
@@ -212,7 +212,7 @@ def test_without_an_output_deleted_records_that_the_job_had_not_read_are_a_gap(
     logs: dict[str, MemoryLog], stored: int | None
 ) -> None:
     """The other log may hold them in front of the resume offset, where the job never reads them."""
-    found = stays([plan(1, "A", "B", row(SAME, 0, stored, 5))])
+    found = find_stays([plan(1, "A", "B", row(SAME, 0, stored, 5))])
     for deleted, is_gap in ((7, False), (9, stored is not None)):
         logs["A"].partition("events", 0).delete_before(deleted)
         assert bool(reasons(found, has_output=False)) == is_gap

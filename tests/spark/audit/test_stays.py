@@ -31,7 +31,7 @@ from reconciler.spark.audit.result import (
     judge,
     with_split,
 )
-from reconciler.spark.audit.stays import Interval, Unit, stays
+from reconciler.spark.audit.stays import Interval, Unit, find_stays
 from reconciler.spark.audit.tally import Naming
 from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
 
@@ -45,7 +45,7 @@ def test_each_plan_ends_a_stay_and_begins_the_next(first_source: str | None) -> 
         plan(1, first_source, "B", row(THERE, 0, 25, 22, replay=3)),
         plan(2, "B", "A", row(BACK, 0, 42, 45)),
     ]
-    found = stays(plans)
+    found = find_stays(plans)
     assert found.order == ("A", "B", "A", "B")
     assert found.announced == {Unit("events", 0): 5}
     a, b = found.clusters
@@ -58,7 +58,7 @@ def test_each_plan_ends_a_stay_and_begins_the_next(first_source: str | None) -> 
 
 @pytest.mark.parametrize("source", ["A", None])
 def test_one_failover_is_two_stays(source: str | None) -> None:
-    found = stays([plan(1, source, "B", row(THERE, 1, None, 8), row(THERE, 0, 7, 5))])
+    found = find_stays([plan(1, source, "B", row(THERE, 1, None, 8), row(THERE, 0, 7, 5))])
     a, b = found.clusters
     assert found.order == (source, "B")
     assert a.intervals == {AT: (Interval(0, 0, 7),), TopicPartition("events", 1): (Interval(0, 0, 0),)}
@@ -67,7 +67,7 @@ def test_one_failover_is_two_stays(source: str | None) -> None:
 
 
 def test_a_partition_of_which_a_plan_is_silent_is_assumed_and_told() -> None:
-    found = stays([plan(1, "A", "B", row(SAME, 0, 10, 8), row(SAME, 1, 6, None)), plan(2, "B", "A")])
+    found = find_stays([plan(1, "A", "B", row(SAME, 0, 10, 8), row(SAME, 1, 6, None)), plan(2, "B", "A")])
     assert found.clusters[1].intervals == {AT: (Interval(1, 8, None),)}
     assert found.undecided == [TopicPartition("events", 1)]
     assert [dict(each.undecided) for each in found.clusters] == [{("events", 1): 6}, {("events", 1): 0}]
@@ -76,7 +76,7 @@ def test_a_partition_of_which_a_plan_is_silent_is_assumed_and_told() -> None:
 
 def test_a_topic_whose_partitions_do_not_correspond_is_one_unit() -> None:
     spread = replace(row(THERE, 0, 4, 5, replay=1, finding=Verdict.EARLY), spread=True)
-    found = stays([plan(1, "A", "B", spread, row(THERE, 1, 4, 5, replay=2), row(("more", "a.more"), 0, 1, 1))])
+    found = find_stays([plan(1, "A", "B", spread, row(THERE, 1, 4, 5, replay=2), row(("more", "a.more"), 0, 1, 1))])
     assert found.announced == {Unit("events", None): 3, Unit("more", 0): 0}
 
 
@@ -91,7 +91,7 @@ def test_a_topic_whose_partitions_do_not_correspond_is_one_unit() -> None:
 )
 def test_plans_that_are_no_chain_are_refused(plans: list[Plan], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        stays(plans)
+        find_stays(plans)
 
 
 # ---------------------------------------------------------------- figures

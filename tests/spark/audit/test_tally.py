@@ -15,8 +15,8 @@ from reconciler.core.errors import ConfigError
 from reconciler.spark.audit import Columns, Output, audit
 from reconciler.spark.audit.output import sink_rows
 from reconciler.spark.audit.result import FIGURES, Counts, Rules, judge
-from reconciler.spark.audit.stays import stays
-from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, tallied
+from reconciler.spark.audit.stays import find_stays
+from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, tally
 from tests.spark.audit.plans import THERE, plan, row
 from tests.spark.audit.test_stays import Numbers
 
@@ -49,7 +49,7 @@ def test_spark_counts_by_partition_as_the_pure_function_does(spark: Any, rules: 
     seen, names = sample(1)
     nameless = [(2, None, OUTPUT, 2, 0, 0, None)] * 3 + [(1, None, 1, 1, 1, 0, 7)] * 2
     judged = {key: judge(Counts(each[:2], *each[2:]), rules, Numbers()) for key, each in names.items()}
-    with tallied(spark.createDataFrame(seen + nameless, SCHEMA), 2, rules) as found:
+    with tally(spark.createDataFrame(seen + nameless, SCHEMA), 2, rules) as found:
         for unit in range(UNITS):
             own = {key: each for key, each in names.items() if key[0] == unit}
             expected = sum((Counter(judged[key]) for key in own), Counter())
@@ -66,7 +66,7 @@ def test_without_an_output_what_the_stays_read_is_taken_for_it_and_nothing_is_so
     seen, names = sample(2)
     seen = [each for each in seen if each[2] != OUTPUT]
     judged = [judge(Counts(each[:2], each[2], each[3], rows=each[2]), Rules(), Numbers()) for each in names.values()]
-    with tallied(spark.createDataFrame(seen, SCHEMA), 2, Rules(), has_output=False) as found:
+    with tally(spark.createDataFrame(seen, SCHEMA), 2, Rules(), has_output=False) as found:
         for name in ("lost", "doubled", "unknown_rows"):
             assert found.total(name) == sum(each[name] for each in judged)
         steps = found.names._jdf.queryExecution().executedPlan().toString()
@@ -76,7 +76,7 @@ def test_without_an_output_what_the_stays_read_is_taken_for_it_and_nothing_is_so
 
 
 def test_rows_with_topic_and_partition_belong_to_that_partition_and_other_topics_are_left_out(spark: Any) -> None:
-    found = stays([plan(1, "A", "B", row(THERE, 0, 1, 1), row(THERE, 1, 1, 1))])
+    found = find_stays([plan(1, "A", "B", row(THERE, 0, 1, 1), row(THERE, 1, 1, 1))])
     rows = [("events", 0), ("a.events", 1), ("a.events", 7), ("events", None), ("other", 0)]
     frame = spark.createDataFrame([(*each, "id") for each in rows], "topic string, partition bigint, event string")
     columns = Columns(id="event", topic="topic", partition="partition")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
-from reconciler.spark.batches.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
-from reconciler.spark.batches.reading import look
+from reconciler.spark.batches.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, share_out
+from reconciler.spark.batches.reading import look_up_edges
 from tests.memory_log import MemoryLog, MemoryPartition
 
 HERE, THERE = "cluster-here", "cluster-there"
@@ -59,7 +59,7 @@ class Growing(MemoryLog):
 
 
 def test_a_partition_that_is_added_during_the_look_has_edges_too():
-    edges = look(Growing(HERE, {"events": 1}), ["events"])
+    edges = look_up_edges(Growing(HERE, {"events": 1}), ["events"])
     assert edges.cluster.topics["events"].partitions == (0, 1)
     assert set(edges.starts) == set(edges.ends) == {TopicPartition("events", 0), TopicPartition("events", 1)}
 
@@ -153,7 +153,7 @@ def test_only_stretches_known_to_be_empty_are_skipped():
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 200), st.integers(0, 10_000))
 def test_shares_are_fair(wants: list[int], total: int, turn: int):
-    given_ = shares(wants, total, turn=turn)
+    given_ = share_out(wants, total, turn=turn)
     assert sum(given_) == min(total, sum(wants)), "nothing is held back"
     assert all(0 <= got <= want for got, want in zip(given_, wants, strict=True))
     short = [got for got, want in zip(given_, wants, strict=True) if got < want]

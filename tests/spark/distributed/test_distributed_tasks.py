@@ -29,12 +29,12 @@ from reconciler.spark.distributed import (
     CheckJob,
     Orders,
     TaskReport,
-    answered,
     classic_session,
-    explained,
-    grouped,
-    outcome_of,
-    tasks_of,
+    combine_answers,
+    explain,
+    group_by_leader,
+    make_tasks,
+    run_task,
 )
 from tests.in_memory import BEGIN, Memory, stored
 from tests.memory_log import MemoryLog, MemoryRecord
@@ -49,9 +49,9 @@ def elsewhere(log: Any, per_task: int, answers: Callable[[list[Answer]], list[An
         there = pickle.dumps(ORDERS)
         asked = list(inquiries.values())
         leaders = {each.partition: each.partition.partition % 3 for each in asked}
-        tasks = tasks_of(asked, leaders, per_task)
-        back = [pickle.dumps(answered(task, pickle.loads(there), lambda _: log)) for task in tasks]
-        return outcome_of(list(inquiries), answers([pickle.loads(each) for each in back]))
+        tasks = make_tasks(asked, leaders, per_task)
+        back = [pickle.dumps(run_task(task, pickle.loads(there), lambda _: log)) for task in tasks]
+        return combine_answers(list(inquiries), answers([pickle.loads(each) for each in back]))
 
     return run
 
@@ -128,7 +128,7 @@ def second_id(found: Any) -> bytes:
 def one_task(identity: Any = RECORD_TIME_ONLY) -> bytes:
     question = Question(StoredOffset(-1), "b", None, identity)
     asked = [Inquiry(TopicPartition("a.events", 0), partial(reconcile, question))]
-    (task,) = tasks_of(asked, {}, 10)
+    (task,) = make_tasks(asked, {}, 10)
     return task
 
 
@@ -156,24 +156,24 @@ class Failing:
 )
 def test_a_tasks_error_is_raised_as_by_the_local_engine(error: ReconcilerError, code: ExitCode) -> None:
     log = Failing(error)
-    answer = pickle.loads(pickle.dumps(answered(one_task(), ORDERS, lambda _: log)))
+    answer = pickle.loads(pickle.dumps(run_task(one_task(), ORDERS, lambda _: log)))
     with pytest.raises(type(error)) as raised:
-        outcome_of(["only"], [answer])
+        combine_answers(["only"], [answer])
     assert type(raised.value) is type(error)
     assert (str(raised.value), raised.value.hint, raised.value.exit_code) == (str(error), error.hint, code)
     assert log.closed
 
 
 def test_a_bug_in_a_task_is_a_bug_here_with_its_traceback() -> None:
-    answer = answered(one_task(), ORDERS, lambda _: Failing(ZeroDivisionError("by nought")))
+    answer = run_task(one_task(), ORDERS, lambda _: Failing(ZeroDivisionError("by nought")))
     with pytest.raises(RuntimeError, match=r"(?s)Spark task.*log_starts.*by nought"):
-        outcome_of(["only"], [pickle.loads(pickle.dumps(answer))])
+        combine_answers(["only"], [pickle.loads(pickle.dumps(answer))])
 
 
 def test_executors_with_another_version_are_refused() -> None:
-    answer = answered(one_task(), replace(ORDERS, version="0.0.7"), lambda _: MemoryLog("b"))
+    answer = run_task(one_task(), replace(ORDERS, version="0.0.7"), lambda _: MemoryLog("b"))
     with pytest.raises(ConfigError, match=r"executors have reconciler .*, this program is 0\.0\.7"):
-        outcome_of(["only"], [answer])
+        combine_answers(["only"], [answer])
 
 
 def test_executors_without_kafkas_client_name_the_package_to_install() -> None:
@@ -181,7 +181,7 @@ def test_executors_without_kafkas_client_name_the_package_to_install() -> None:
         raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
 
     with pytest.raises(ConfigError, match=r'lack the Python module "confluent-kafka"\. Install'):
-        outcome_of(["only"], [answered(one_task(), ORDERS, open_reader)])
+        combine_answers(["only"], [run_task(one_task(), ORDERS, open_reader)])
 
 
 def test_passwords_are_neither_in_tasks_nor_in_the_repr_of_orders() -> None:
@@ -200,7 +200,7 @@ def test_a_task_without_an_answer_gives_no_plan(dozen: Memory) -> None:
 
 @given(st.lists(st.integers(0, 4) | st.none(), max_size=60), st.integers(1, 9))
 def test_groups_have_one_leader_a_bound_and_everything_once(leaders: list[int | None], most: int) -> None:
-    groups = grouped(range(len(leaders)), lambda number: leaders[number], most)
+    groups = group_by_leader(range(len(leaders)), lambda number: leaders[number], most)
     assert sorted(number for group in groups for number in group) == list(range(len(leaders)))
     assert all(len({leaders[number] for number in group}) == 1 and 0 < len(group) <= most for group in groups)
     by_leader: dict[int | None, list[int]] = {}
@@ -229,7 +229,7 @@ def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
     ],
 )
 def test_sparks_error_becomes_one_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
-    error = explained(Exception(said))
+    error = explain(Exception(said))
     assert type(error) is kind
     assert told in str(error)
     assert "\n" not in str(error)
