@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.config.table import UNITS
 from reconciler.plan.document import digest
-from tests.hostile.estate import Again
+from tests.hostile.estate import CONFIG, Again
 from tests.hostile.fuzz import (
     ODD_TEXTS,
     SCALARS,
@@ -105,6 +105,26 @@ def test_any_file_that_a_command_reads_ends_it_with_a_sentence(again: Again, run
     files = [st.fixed_dictionaries({name: contents(folder, name)}) for name in COMMANDS]
     inputs = [st.tuples(one_of(COMMANDS[name]), file) for name, file in zip(COMMANDS, files, strict=True)]
     fuzz(runs, st.one_of(inputs), claim)
+
+
+ANYTHING = [
+    *(b"", b"\0", b"\xff\xfe{}", b"null", b"[" * 100_000, b'{"format":' * 100_000, b"x" * (4 << 20)),
+    b'{"format": ' + b"9" * 1_000_000 + b"}",
+]
+
+
+@pytest.mark.parametrize("content", ANYTHING, ids=lambda content: repr(content[:12]))
+def test_a_file_of_anything_is_refused_by_every_command_that_reads_it(again: Again, content: bytes) -> None:
+    for words in ("show p.json", "show p.json --html x.html", "apply p.json -c reconciler.toml --yes"):
+        assert again.run(words.split(), {"p.json": content}).code == 5
+    refused = again.run(["status", *CONFIG], {"reconciler.toml": content or b"["})
+    assert refused.code == 2
+
+
+def test_half_a_plan_and_two_plans_are_none(again: Again) -> None:
+    whole = (again.world.folder / "p.json").read_bytes()
+    for content in (whole[: len(whole) // 2], whole + whole):
+        assert again.run(["show", "p.json"], {"p.json": content}).code == 5
 
 
 # ---------------------------------------------------------------- the configuration
