@@ -53,9 +53,9 @@ class Job:
             (read,) = ranges
             held = [record.offset for record in self.log.partition("events", 0).records]
             offsets = [(n + plus,) for n in held if read.from_offset <= n < read.until_offset]
-            return self.spark.createDataFrame(offsets, "offset bigint")
+            return self.spark.createDataFrame(offsets, "offset bigint").repartition(files)
 
-        sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"), files=files)
+        sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"))
         return job.run(exactly_once(results, into=sink))
 
     def written(self) -> Counter[int]:
