@@ -84,7 +84,7 @@ def looked_at(path: str) -> os.stat_result | None:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder is there. Raises as ``looked_at`` does."""
+    """Whether the path is a folder. Raises as ``looked_at`` does."""
     found = looked_at(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
@@ -100,7 +100,7 @@ def refuse_dangling(path: str) -> None:
 
 
 def not_a_folder(path: str) -> Refused:
-    """The error for a path at which, or above which, a file stands in a folder's place."""
+    """The error for a path that is a file, or is below a file, where a folder is expected."""
     while path and not os.path.lexists(path):
         path = os.path.dirname(path)
     return Refused(
@@ -156,7 +156,7 @@ def refuse_unwritable(path: Path, *, replaces: FileKind | None = None, other: st
 
 
 def is_another_kind(path: Path, kind: FileKind) -> bool:
-    """True for a file that is there, is not empty, and does not begin as this kind does. Raises OSError."""
+    """True for an existing file that is not empty and does not begin as this kind does. Raises OSError."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
@@ -216,7 +216,7 @@ def _take_out(path: str, failed: OSError) -> None:
     except OSError as error:
         raise OutcomeUnknown(
             f"Whether {path} was written is not known: {why(failed)}. It could not be removed: {why(error)}.",
-            hint="Check the disk or the mount, then run this again: it reads what is there.",
+            hint="Check the disk or the mount, then run this again: it reads the file first.",
         ) from failed
 
 

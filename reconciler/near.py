@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 MOST_NAMES = 3
 MOST_LISTED = 10
-"""So many names are told as they are; of more, those like the wanted one."""
+"""Up to this many names are listed; of more, only names like the wanted one."""
 MOST_LOOKS = 20
 """Topics to look up names for: among 20,000 topics one takes about half a second."""
 _ALIKE = 0.7
@@ -62,7 +62,7 @@ def _tails(name: str) -> list[str]:
 
 
 def _heads(name: str) -> list[str]:
-    """What precedes each of the name's separators."""
+    """The part of the name before each of its separators."""
     return [name[:at] for at, sign in enumerate(name) if not sign.isalnum()]
 
 

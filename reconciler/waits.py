@@ -1,8 +1,8 @@
 """Waits for clusters and stores, noted while they last: a display can tell what a command waits for, and why.
 
 A call that may take long is made within ``waiting``. Such calls nest: a retry around a request around a connection.
-Of those in one thread, the outermost tells when the wait began, the longest when it ends, the innermost its place and
-its cause. Also here: whether a wait can end at all, and the cause within a client's error.
+In one thread, the outermost shows when the wait began, the longest when it ends, the innermost its place and its
+cause. Also here: whether a wait can end at all, and the cause within a client's error.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def in_time(act: Callable[[], T], seconds: float) -> T:
 
 
 def beside(act: Callable[[], T]) -> Callable[..., T]:
-    """Call ``act`` in a daemon thread. What is returned waits for its result, or for so many seconds at most.
+    """Call ``act`` in a daemon thread. The returned function waits for its result, or for so many seconds at most.
 
     Then it raises TimeoutError, and ``act`` continues.
     """
@@ -155,7 +155,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_unresolved(error: BaseException) -> bool:
-    """Whether a host's name that does not resolve lies behind an error."""
+    """Whether an unresolved host name caused an error."""
     import socket  # noqa: PLC0415 (a command that waits for nothing does without it)
 
     return isinstance(_os_error(error), socket.gaierror)

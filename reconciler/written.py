@@ -91,7 +91,7 @@ def is_any() -> bool:
 
 
 def text() -> str:
-    """What was written and what was not, by name, as sentences."""
+    """The names of all writes, done and not done, as sentences."""
     if not is_any():
         return "Nothing was written."
     parts = []

@@ -62,7 +62,7 @@ def dump(anchor: Anchor, called: FieldNames) -> dict[str, object]:
 
 
 def known(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields without those that are None."""
+    """Only the fields that have a value."""
     return {key: value for key, value in fields.items() if value is not None}
 
 

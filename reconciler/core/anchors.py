@@ -21,7 +21,7 @@ PRESENT = b"\x01"
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 NO_TOPIC_ID = "A" * 22
-"""The topic id that stands for none: brokers before 2.8 (KIP-516) keep no ids, and clients tell 16 zero bytes."""
+"""The topic id that means "none": brokers before 2.8 (KIP-516) keep no ids, and clients report 16 zero bytes."""
 
 _FINGERPRINT = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -43,7 +43,7 @@ FRAME_BYTES = 5
 
 
 def unframed(part: bytes | None) -> bytes | None:
-    """A key or a value without a schema registry's frame; one without a frame as it is."""
+    """A key or a value without its schema registry's frame, if it has one."""
     return part[FRAME_BYTES:] if part is not None and is_framed(part) else part
 
 
@@ -159,7 +159,7 @@ class Anchor:
 
 
 def real_topic_id(topic_id: str | None) -> str | None:
-    """The id; None for the one that stands for none."""
+    """The topic id; None for ``NO_TOPIC_ID``."""
     return None if topic_id == NO_TOPIC_ID else topic_id
 
 
@@ -207,14 +207,14 @@ class StoredOffset:
 
 
 UNKNOWN_PARTITION = -1
-"""The partition of a malformed row whose partition is what cannot be read."""
+"""The partition of a malformed row whose partition cannot be read."""
 
 
 class Malformed(StoredOffset):
-    """In the place of a stored offset that is there and cannot be read: the reason and the next step, each a sentence.
+    """A stored offset that cannot be read: the reason and the next step, each a sentence.
 
-    To use its offset or anchor raises ``Refused`` with both. A caller that judges each row on its own looks at
-    ``Row.malformed`` first, so that one such row hides no other.
+    Using its offset or anchor raises ``Refused`` with both. A caller that judges rows one by one checks
+    ``Row.malformed`` first, so that one bad row does not hide the others.
     """
 
     __slots__ = ("hint", "message")

@@ -35,8 +35,8 @@ from reconciler.core.verdicts import Finding, Verdict
 
 
 def find_by_carried(question: Question, stored: int) -> Search[Finding | str]:
-    """The place to resume at for the source's offset ``stored``. Else why the records do not show it, as a sentence
-    without a full stop."""
+    """The place to resume at for the source's offset ``stored``; or why the records do not show it, as a sentence
+    without its full stop."""
     edges = yield from ask_edges()
     if edges.start == edges.end:
         if edges.start:
@@ -136,7 +136,7 @@ def _from_the_start(question: Question, stored: int, edges: LogRange) -> Search[
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The records from a place on: ``begin`` follows those that were processed, of which ``last`` is the last."""
+    """The records from a place on. ``begin`` follows the processed records, of which ``last`` is the last."""
 
     begin: int
     last: Record | None

@@ -43,7 +43,7 @@ _BADNESS = (
 
 
 def worst(codes: Iterable[ExitCode]) -> ExitCode:
-    """The exit code of a command about several jobs that each alone would end with one of ``codes``."""
+    """The exit code of a command about several jobs, each of which alone would end with one of ``codes``."""
     return max(codes, key=_BADNESS.index, default=ExitCode.OK)
 
 
@@ -150,7 +150,7 @@ def together(errors: Iterable[ReconcilerError]) -> ReconcilerError:
 
 
 def as_sentence(error: Exception, shown_by: str = "the output of --debug") -> ReconcilerError:
-    """An error of this product as it is; any other one is a bug, and says so. ``shown_by`` has its traceback."""
+    """The error itself if it is one of this product's; else one that calls it a bug. ``shown_by`` has its traceback."""
     if isinstance(error, ReconcilerError):
         return error
     return ReconcilerError(

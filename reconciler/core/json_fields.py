@@ -82,7 +82,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _no_fraction(number: str) -> NoReturn:
-    raise FieldError(None, f"holds {number[:40]}, and only whole numbers may stand in it")
+    raise FieldError(None, f"holds {number[:40]}, which is not a whole number")
 
 
 def compact(content: Mapping[str, Any] | Sequence[Any]) -> str:
@@ -91,7 +91,7 @@ def compact(content: Mapping[str, Any] | Sequence[Any]) -> str:
 
 
 def canonical(content: Mapping[str, Any] | Sequence[Any]) -> bytes:
-    """The one byte sequence for these JSON values: keys sorted, no spaces, UTF-8 as it is."""
+    """The one byte sequence for these JSON values: keys sorted, no spaces, only needed escapes, UTF-8."""
     return _CANONICAL(content).encode()
 
 

@@ -1,4 +1,4 @@
-"""The pairs of offsets that MirrorMaker 2 leaves at the destination, and those that help one stored offset.
+"""The pairs of offsets that MirrorMaker 2 leaves at the destination, and the choice for one stored offset.
 
 A *sync* (u, d) says that the source record u was written to the destination at d: at some copy, not always the first.
 A *checkpoint* (u, d) says that a group had committed u, and d is the place of a sync's record at or before u, or one
@@ -52,8 +52,8 @@ class MirrorCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What is known of one partition: its syncs and checkpoints, each in the order of its topic, and the last of the
-    source's offsets that Connect committed as delivered.
+    """The known pairs of one partition, syncs and checkpoints each in the order of their topic, and the last source
+    offset that Connect committed as delivered.
 
     ``is_one_way``: the syncs are known to be of the mirror to this cluster.
     """
@@ -66,9 +66,9 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Existed:
-    """By when the source's records were there: a sync of a larger number was written then.
+    """The times by which the source's records existed: a sync of a larger number was written then.
 
-    Checkpoints do not tell: a group can have committed a number that is not there yet.
+    Checkpoints do not show it: a group can commit a number that has no record yet.
 
     ``upstreams`` increase, and with each comes the earliest time (epoch ms) of a sync of its number or a larger one.
     """
@@ -84,7 +84,7 @@ class Existed:
         return cls(tuple(upstream for upstream, _ in known), tuple(least))
 
     def before_ms(self, upstream: int) -> int | None:
-        """A time at which a record behind ``upstream`` was there; None if that is not known."""
+        """A time at which a record behind ``upstream`` existed; None if no such time is known."""
         at = bisect_right(self.upstreams, upstream)
         return self.times_ms[at] if at < len(self.upstreams) else None
 
@@ -116,9 +116,9 @@ class MirrorEvidence:
     is_of_source: bool = True
     """False where the number is the job's own of the destination, as far as is known."""
     turns: tuple[tuple[Sync, Sync], ...] = ()
-    """Syncs, not behind the offset, that follow one of no smaller number: that one, and the sync itself."""
+    """Pairs of syncs in which the later has no larger number than the earlier; the later is not behind the offset."""
     existed: Existed | None = None
-    """When records of some numbers were there at the latest."""
+    """When records of some numbers existed at the latest."""
     returns: tuple[MirrorCheckpoint, ...] = ()
     """Checkpoints of small numbers that were written after syncs of larger ones."""
     too_far: tuple[MirrorCheckpoint, ...] = ()
@@ -204,7 +204,7 @@ def _returns(checkpoints: Sequence[MirrorCheckpoint], existed: Existed) -> list[
 
 
 def usable_syncs(syncs: Sequence[Sync]) -> list[Sync]:
-    """Those that are not followed by a smaller place: then the topic was deleted or cut in between.
+    """The syncs that no smaller place follows: after a smaller one, the topic was deleted or cut in between.
 
     A place that comes again for another record says the same.
     """
@@ -217,9 +217,9 @@ def usable_syncs(syncs: Sequence[Sync]) -> list[Sync]:
 
 
 def usable_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[Sync]) -> list[MirrorCheckpoint]:
-    """Those after which no sync names a place before theirs.
+    """The checkpoints after which no sync names an earlier place.
 
-    Of older ones than the oldest sync that is left this cannot be said: compaction may have removed that sync.
+    A checkpoint older than the oldest sync left is not usable: compaction may have removed the sync that would show it.
     """
     timed = sorted((sync.written_ms, sync.downstream) for sync in syncs if sync.written_ms is not None)
     times = [time for time, _ in timed]
@@ -235,11 +235,11 @@ def usable_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[
 
 
 def copied_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[Sync]) -> set[MirrorCheckpoint]:
-    """Those whose place may be the group's offset itself: MirrorMaker before 3.3 wrote it where it knew no sync
-    (KAFKA-12635), also of an empty partition. Both in the order of their topics.
+    """Checkpoints whose place may be the group's offset itself: MirrorMaker before 3.3 wrote it where it knew no sync
+    (KAFKA-12635), also of an empty partition. Both arguments are in the order of their topics.
 
-    A sync here that gives the place shows that it is not, and so does an earlier checkpoint with another place than
-    its offset: that one came from a sync. Nothing is in front of place 0.
+    A checkpoint is no copy if a sync here gives its place, or if an earlier checkpoint has another place than its
+    offset, since a sync gave that. Nothing is in front of place 0.
     """
     given = {sync.downstream for sync in syncs if sync.upstream == sync.downstream}
     given |= {sync.downstream + 1 for sync in syncs if sync.upstream <= sync.downstream}
@@ -269,8 +269,8 @@ class Given:
         self._times = [*accumulate((sync.written_ms or 0 for sync in syncs), max)]
 
     def explains(self, checkpoint: MirrorCheckpoint) -> bool | None:
-        """None where the newest sync that is surely older is behind the group's offset, or another may have come
-        since."""
+        """Whether a sync here gave the checkpoint its place. None if the newest sync that is surely older is behind the
+        group's offset, or if another may have come since."""
         known = self._known(checkpoint)
         if not known:
             return None
@@ -291,7 +291,7 @@ class Given:
         return [sync for sync in self._known(checkpoint) if _gives(sync, checkpoint)]
 
     def _known(self, checkpoint: MirrorCheckpoint) -> Sequence[Sync]:
-        """The newest sync that is surely older, and those about as old as the checkpoint; none if that first one is
+        """The newest sync that is surely older than the checkpoint, and the syncs about as old. Empty if the first is
         behind the group's offset."""
         written = checkpoint.written_ms or 0
         at = bisect_left(self._times, written - SETTLED_MS) - 1

@@ -1,4 +1,4 @@
-"""Finding where a job continues by what the mirror itself recorded, for a stored offset S without an anchor.
+"""Finding where a job continues by the mirror's own records, for a stored offset S without an anchor.
 
 Theory of operation
 -------------------
@@ -28,12 +28,12 @@ C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
 
-O   When a sync of a number was written, all records of smaller numbers were there. So a pair whose record is dated
+O   When a sync of a number was written, all records of smaller numbers existed. So a pair whose record is dated
     later, by more than the disorder, is of another topic of the source's name, and S may be a number of either.
 
 Syncs that may be another mirror's (``syncs``) are left out.
 
-What contradicts this is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
+A contradiction is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
 different topics of one name, or others than the mirror wrote in between. Where other writers are possible, B is left
 out. A number that may be in the destination's own numbering is safe at itself at most.
 """
@@ -256,7 +256,7 @@ class _Counted:
 def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -> Search[_Counted | None]:
     """Count the new records between two syncs back from the second; None where they cannot be counted.
 
-    A record equal to the first sync's that is before its place may be a twin: nothing is counted from that one.
+    A record equal to the first sync's, but before its place, may be a twin. Nothing is counted from it.
     """
 
     def matcher(record: Record) -> Matcher:

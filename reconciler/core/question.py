@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Behind(StrEnum):
-    """What a job does while the mirror has not delivered its last processed record."""
+    """The choice for a job whose last processed record the mirror has not delivered yet."""
 
     START = "start"
     WAIT = "wait"
@@ -26,10 +26,9 @@ class Behind(StrEnum):
 
 
 class NoAnchor(StrEnum):
-    """What becomes of a stored offset without an anchor.
+    """The choice for a stored offset without an anchor.
 
-    It stops the job, or is found by what the mirror recorded; ``ROW_TIME``: where that proves nothing, by the time of
-    its row.
+    It stops the job, or the mirror's records place it. ``ROW_TIME``: if they prove nothing, the time of its row does.
     """
 
     MIRROR = "mirror"

@@ -105,7 +105,7 @@ def _start_new(question: Question) -> Search[Finding]:
 
 
 def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[str]:
-    """What a policy other than ``earliest`` leaves unread, as the end of a detail.
+    """The records that a policy other than ``earliest`` leaves unread, as the end of a detail.
 
     It is counted where the store has no row at all: there a person decides whether the job is new.
     """
@@ -169,8 +169,8 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     """Verify an anchor that is numbered by this very topic.
 
     If retention or compaction removed its record, the numbering still holds. If another record is in its place (a
-    truncated log, a restored backup), it does not, and the search decides; but not for an offset that was set back
-    while its anchor stayed: where that one's record is in another log may lie beyond what the job is to read.
+    truncated log, a restored backup), it does not, and the search decides. It does not decide for an offset that was
+    set back while its anchor stayed: in another log, the anchor's record may be beyond what the job is to read.
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
@@ -279,7 +279,7 @@ def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     stored. A newer record contradicts that: the number is of another topic of the source's name, one that was recreated
     since, or the pairs are of another mirror.
 
-    The finding stays as it is where other writers write among the mirrored records, or where the broker dates them.
+    The finding does not change where other writers write among the mirrored records, or where the broker dates them.
     """
     stored, at = question.stored, finding.record_offset
     written = stored.written_at_ms if stored is not None else None

@@ -103,8 +103,8 @@ class Stretch:
 
     ``lower_ms`` is the time whose lookup gave ``lower``: a record in front of it that is as new contradicts it. Missing
     offsets are a gap from ``gaps_from`` on. Records with a Kafka timestamp before ``not_before_ms``, which is not above
-    the anchor's, need not be remembered. ``in_full``: all behind the anchor are looked at. Else those that are newer
-    need only be counted, nearly always.
+    the anchor's, need not be remembered. ``in_full``: every record behind the anchor is examined. Otherwise newer
+    records need only be counted, nearly always.
     """
 
     begin: int
@@ -139,12 +139,12 @@ def _are_older(records: Sequence[Record], count: int, before_ms: int) -> bool:
 
 
 class _Notes:
-    """What a scan has noted of the records that it has read so far."""
+    """The state of a scan: facts about the records that it has read so far."""
 
     def __init__(self, matcher: Matcher, stretch: Stretch) -> None:
         self._matcher = matcher
         self._stretch = stretch
-        # Records that are older than what is asked for are only counted: most of those that a search reads first.
+        # Most records that a search reads first are older than the wanted time: they are only counted.
         self._older = stretch.not_before_ms if matcher.is_of_its_time else None
         if self._older is not None and stretch.lower_ms is not None:
             self._older = min(self._older, stretch.lower_ms)

@@ -7,11 +7,11 @@ missing; a run that re-sends starts at or before the end of the run before it. F
 
 F   First copy. Everything before the first copy of the anchor's record was processed, so resuming right after it skips
     nothing. Resuming after a later copy could: a re-send cut off half way leaves unprocessed records only
-    between the copies. Where no two records share an id, ``resent`` can prove that one is as good.
+    between the copies. Where no two records share an id, ``resent`` can prove a later copy as good.
 T   Time bound. L(t), the first offset with a timestamp >= t, is at or before every record with timestamp t. With
     t the anchor's own Kafka timestamp, which the mirror preserves, no copy is before L(t), whatever the disorder.
 W   Whole log. F needs the first copy to be there still. It is if nothing was deleted in front (start 0), or if a record
-    older than t less the disorder survives: what follows that one, up to the next copy of the anchor, was processed
+    older than t less the disorder survives: the records from it up to the next copy of the anchor, was processed
     too, because every run starts at or before the end of the one before. Compaction can remove a first copy and keep
     a later one: then a gap in the numbering is a doubt. In doubt, the first record that is not surely processed is
     the resume point, and the verdict is ``early``.

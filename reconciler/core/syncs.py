@@ -86,7 +86,7 @@ def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorE
 
 
 def contradiction(pairs: Pairs, end: int) -> str:
-    """What contradicts the syncs, for a log that ends at ``end``; empty if nothing does."""
+    """The contradiction between the syncs and a log that ends at ``end``, as a sentence; empty if there is none."""
     if not pairs.syncs:
         return ""
     last = pairs.syncs[-1]
@@ -109,8 +109,8 @@ def contradiction(pairs: Pairs, end: int) -> str:
 def confirmed(
     pairs: Pairs, end: int, records: Mapping[int, Record], around: Mapping[int, Record] = NO_RECORDS
 ) -> list[Sync]:
-    """Those syncs that something confirms; ``records`` are those at the places of some of them, ``around`` those at the
-    places where deliveries begin that send again."""
+    """The syncs that something confirms. ``records`` are at the places of some of them, ``around`` at the places where
+    deliveries begin that send again."""
     syncs = usable_syncs(pairs.syncs)
     if not syncs:
         return []
@@ -162,7 +162,7 @@ class _SentAgain:
         return {place + step for place in (self.first, self.again) for step in range(-1, STRETCH)}
 
     def is_there(self, records: Mapping[int, Record]) -> bool | None:
-        """None where that cannot be told: records are gone, or equal one another."""
+        """Whether the log shows this delivery. None if it cannot: records were deleted, or equal one another."""
         pairs = [(records.get(self.first + step), records.get(self.again + step)) for step in range(STRETCH)]
         known = [(_content(one), _content(other)) for one, other in pairs if one is not None and other is not None]
         if any(one != other for one, other in known):

@@ -96,7 +96,7 @@ def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
 def look_around(
     question: Question, time_ms: int | None, judge: Judge, *, absent: bool, bound: TimeBound | None = None
 ) -> Search[Surroundings]:
-    """From the time bound, step over the surely processed records, and count those that may be processed.
+    """From the time bound, step over the surely processed records, and count the possibly processed ones.
 
     Invariant: every record before ``lower`` is surely processed. Unless the anchor is known to be ``absent``, a record
     that may be the anchor makes all records before it count, whatever their times, and so do unread records.

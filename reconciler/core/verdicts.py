@@ -1,4 +1,4 @@
-"""What is found for a partition: six kinds, best to worst, and a finding of one of them."""
+"""Findings: the six kinds, best to worst, and one partition's finding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STOPS = frozenset({Verdict.LOST, Verdict.UNRESOLVED})
 
 
 class MatchedBy(StrEnum):
-    """What proved that a record is the anchor's."""
+    """The property that proved a record to be the anchor's."""
 
     ID = "id"
     FINGERPRINT = "fingerprint"
@@ -103,7 +103,7 @@ class Finding:
             if self.replay_at_most is None or self.replay_at_most < 0:
                 raise ValueError(f"{self.verdict.value} at {self.resume_offset} has no replay bound")
             if self.record_offset is not None and self.record_offset >= self.resume_offset:
-                raise ValueError("the record checked lies before the resume offset")
+                raise ValueError("the record checked must be before the resume offset")
         if self.replay_exact is not None and self.replay_exact != self.replay_at_most:
             raise ValueError("an exact replay is its own bound")
 

@@ -28,7 +28,7 @@ from reconciler.retry import insist
 
 T = TypeVar("T")
 W = TypeVar("W")
-"""Whatever a caller names its windows by."""
+"""A caller's name of a window."""
 Answers = list[tuple[Answer, ...]]
 """One round's answers, for each search those to its probes."""
 _Answered = Callable[[], Answers]
@@ -192,10 +192,10 @@ def _read(log: Log, requests: Sequence[ReadRequest]) -> list[Chunk]:
 
 
 def _joined(requests: Sequence[ReadRequest]) -> ReadRequest:
-    """The first of a partition's requests, in order of their offsets, as long as those that overlap with it need.
+    """The first of a partition's requests, in order of their offsets, extended to cover the requests that overlap it.
 
-    At most twice as long, so that jobs far and wide over a partition are not all read at once. What is only counted
-    for one may be needed by another.
+    It is at most twice as long, so that jobs far apart in a partition are not read at once. A record that is only
+    counted for one request may be needed by another.
     """
     first, *others = requests
     if not others:
@@ -223,7 +223,7 @@ def _part(chunk: Chunk, asked: ReadRequest, request: ReadRequest) -> Chunk | Non
     if request.offset == asked.offset and (isinstance(chunk, Withheld) or not chunk.records):
         return chunk
     if isinstance(chunk, Withheld):
-        return None  # what lies behind may be readable
+        return None  # the records behind it may be readable
     if chunk.out_of_range or request.offset >= chunk.next_offset:
         return None
     if len(chunk.records) >= asked.max_records and request.offset + request.max_records > asked.offset + len(
@@ -237,7 +237,7 @@ def _part(chunk: Chunk, asked: ReadRequest, request: ReadRequest) -> Chunk | Non
 
 
 def _insist(log: Log, call: Callable[[], T]) -> T:
-    """Repeat a call while the cluster is away, until the deadline. Reading twice is harmless."""
+    """Repeat a call while the cluster is unreachable, until the deadline. Reading twice is harmless."""
     if log.given_up:
         raise Unreachable("The run has ended.")  # another window has failed, and only its error is told
 

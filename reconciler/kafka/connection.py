@@ -44,14 +44,14 @@ READS_ONLY = {
     "enable.partition.eof": True,
     "check.crcs": True,
 }
-"""Properties of every consumer of records: a position that is gone, and a damaged batch, are errors."""
+"""Properties of every consumer of records: a deleted position and a damaged batch are errors."""
 POINT_READS = {
     **READS_ONLY,
     "fetch.wait.max.ms": 10,
     "fetch.queue.backoff.ms": 1,
     "fetch.error.backoff.ms": 10,
     "queued.min.messages": 1,
-    "message.max.bytes": 1_000_000,  # a producer's; a client whose fetch.max.bytes is smaller is refused all the same
+    "message.max.bytes": 1_000_000,  # a producer's; librdkafka refuses a smaller fetch.max.bytes
     "receive.message.max.bytes": 512 * 1024 * 1024,
 }
 """Settings that reads rely on; a user's client settings never override them."""

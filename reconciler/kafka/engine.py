@@ -161,7 +161,7 @@ def run(
 
 
 class _Searches(Generic[K, F]):
-    """All searches of a run: ``waiting``, the last one to begin first, and what those that ended have ``found``."""
+    """All searches of a run: ``waiting`` in reverse order of their start, and what the ended ones have ``found``."""
 
     def __init__(self, inquiries: Mapping[K, Inquiry[F]]) -> None:
         self.inquiries = inquiries

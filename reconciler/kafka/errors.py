@@ -206,9 +206,9 @@ class ClusterErrors:
         return Refused(f"Could not {doing}: {self.name} refused the login of {self.user} ({why}).", hint=hint)
 
     def tls_refused(self, doing: str) -> Refused | None:
-        """The error for a certificate that one side does not accept; None if the client has said none.
+        """The error for a certificate that one side does not accept; None if the client reported none.
 
-        The client has one text for a certificate of an unknown authority, an expired one, and one for another name.
+        The client has one text for an unknown authority, an expired certificate, and a certificate of another name.
         """
         text = plain_text(self.last) if self.last is not None else ""
         if "certificate verify failed" in text:
@@ -241,13 +241,13 @@ class ClusterErrors:
     def other_protocol(self) -> str | None:
         """A hint that a broker may speak another security.protocol than the client; None without a sign of that.
 
-        A broker closes such a connection without an answer. So does a proxy whose broker is away: hence only a hint.
+        A broker closes such a connection without an answer, but so does a proxy without a broker: it is only a hint.
         """
         protocol = self.client.get("security.protocol", "PLAINTEXT").upper()
         text = self.last.str() if self.last is not None else ""
         if _NO_KAFKA in text:
             return (
-                f"What answers on that port does not speak Kafka over {protocol}: correct bootstrap_servers, or "
+                f"The server on that port does not speak Kafka over {protocol}: correct bootstrap_servers, or "
                 f"security.protocol under {SECTION}."
             )
         if text and "Disconnected" not in text:
@@ -303,7 +303,7 @@ def _hangs_up(host: str, port: int) -> bool:
             connection.recv(1)
     except ConnectionResetError:
         return True
-    except OSError:  # nobody listens, or nothing comes in time
+    except OSError:  # no listener, or no answer in time
         return False
     return True
 

@@ -9,12 +9,12 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
   gone is an error, never a silent jump. ``check.crcs`` refuses corrupt batches.
 - A client may have asked for such a position twice before it stops, and then reports it twice: the second report, which
   unlike records and ends is not tied to its ``assign``, comes into the next read. So the next read gets a new client.
-  (On a busy machine 32 of 11,552 reads after one of a gone position were told that theirs was gone, too.)
+  (On a busy machine 32 of 11,552 reads after such a read were wrongly told that their position was deleted.)
 - A fetch size below a partition's batch starves it while other partitions answer, so reads start small, and
   partitions without a record are read again with a larger size. While no partition at all has answered, the size is not
   why: a broker sends the first batch whole (KIP-74). It is far away, busy or dead, and is waited for.
-- A client that reads on finds the leaders of further topics when its timer of one second runs. So it is made to ask for
-  them before: a read of other topics than the last one then takes milliseconds.
+- A client that reads on finds the leaders of further topics when its timer of one second runs. The reader makes it ask
+  for them before: a read of other topics than the last one then takes milliseconds.
 - ``isolation.level=read_uncommitted``, unless ``committed_only``, or a request is: the search must see every record any
   job may see, and aborted first copies only move a resume point earlier. A later copy that takes the place of an
   earlier one must be committed (``core.resent``): such requests have a client of their own.

@@ -113,7 +113,7 @@ class Gathering:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
         self.refused_position = False
-        """The client has said of a position that it is gone: it may say so again, and then to the next read."""
+        """The client reported a position as deleted: it may report it again, to the next read."""
         self.bytes = 0
         """Bytes of the values so far."""
         topics = {topic for topic, _ in self._places}
@@ -198,7 +198,7 @@ class Gathering:
         self._open -= 1
 
     def chunks(self) -> dict[TopicPartition, Chunk]:
-        """A chunk for every partition that has records, an end, or an answer that its offset is gone."""
+        """A chunk for every partition that has records, an end, or an answer that its offset was deleted."""
         answers = {place.request.partition: place.chunk() for place in self._places.values()}
         return {tp: chunk for tp, chunk in answers.items() if chunk is not None}
 

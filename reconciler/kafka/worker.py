@@ -39,7 +39,7 @@ BESIDES = 32 * 1024 * 1024
 SHARE = 4
 """A read ends early once its records take this fraction (1/4) of the memory limit; the next read gets the rest."""
 IN_BULK = 500
-"""From this number of requests on, the bulk reader (``kafka.bulk``) answers those that it can: it needs less processor
+"""From this number of requests on, the bulk reader (``kafka.bulk``) answers what it can: it needs less processor
 time per request, but 0.07 s to be imported."""
 IN_BULK_ONCE_LOADED = 100
 """The same once it has been imported. Requests are fewer then: some searches read on while others only begin."""

@@ -1,7 +1,7 @@
 """Plans: the findings for every partition, as a file that can be checked, shown and applied.
 
 The format ``reconciler.plan/1`` is fixed by the product's contract. ``sha256`` covers the canonical JSON of everything
-else: keys sorted, no spaces, UTF-8 as it is.
+else: keys sorted, no spaces, only needed escapes, UTF-8.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def names(self) -> list[str]:
-        """The names of the jobs, those that were not judged last."""
+        """The names of the jobs; jobs that were not judged come last."""
         return [*(job.name for job in self.jobs), *(job.name for job in self.not_judged)]
 
     def only(self, names: Iterable[str]) -> Plan:

@@ -77,8 +77,8 @@ class PartitionPlan:
     """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
     ``no_rows``: the store holds no row of any partition of this topic, which has records.
-    ``by_row_time``: nothing but the time of the store's row says where the job is; an anchor that names no record may
-    stand beside it. ``absent``, ``spread``: as in ``Finding``. The four are written only where true.
+    ``by_row_time``: only the time of the store's row shows where the job is; the row may have an anchor that names no
+    record. ``absent``, ``spread``: as in ``Finding``. The four are written only where true.
     """
 
     source_topic: str
@@ -160,7 +160,7 @@ class PartitionPlan:
 
     @property
     def is_right(self) -> bool:
-        """True if the stored offset is right as it is."""
+        """True if the stored offset is right already."""
         return self.finding is Verdict.EXACT and self.resume_offset == self.stored_offset
 
     def sees(self, stored: StoredOffset | None) -> bool:
@@ -281,7 +281,7 @@ def _skips(value: object, where: str) -> tuple[Skips, bool]:
 
 
 class SinkOutcome(StrEnum):
-    """The outcome of the query's next batch in a sink. ``SINK_STOPS`` holds those that forbid the start."""
+    """The outcome of the query's next batch in a sink. ``SINK_STOPS`` are the outcomes that forbid the start."""
 
     FITS = "fits"
     """It is new to the sink."""

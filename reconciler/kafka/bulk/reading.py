@@ -7,8 +7,8 @@ Invariants:
   larger fetch size, of an old format, damaged or compressed in a way that is not known here. A failure of a connection
   leaves all that were asked for by it.
 - What is held at a time is the answers under way, the records of partitions that are not complete, up to the limit of a
-  read, and what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process is
-  ended as it is with librdkafka, and the partitions are read again in halves.
+  read, and what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process
+  ends as with librdkafka, and the partitions are read again in halves.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BulkReader:
             return
         places: dict[Name, Place] = {}
         for index, request in enumerate(requests):
-            if not request.committed:  # a broker tells of aborted records, and does not leave them out
+            if not request.committed:  # a broker names aborted records, and does not leave them out
                 name = request.partition.topic, request.partition.partition
                 places.setdefault(name, Place(index, request))
         self._learn({topic for topic, _ in places})
@@ -143,9 +143,9 @@ class BulkReader:
                 asked.cancel()
 
     def _sort(self, answer: Sequence[wire.Fetched], part: _Part, too_large: dict[Name, Place]) -> Iterator[list[Place]]:
-        """Places that are complete. Those, and those that are left to the other reader, wait no longer.
+        """Yield the complete places. They, and places left to the other reader, wait no longer.
 
-        Of the latter, those whose next batch is above the fetch size are put into ``too_large``.
+        A place whose next batch is above the fetch size goes into ``too_large``.
         """
         waiting, has_room = part.waiting, part.has_room(answer)
         done: list[Place] = []
@@ -310,7 +310,7 @@ class Place:
     def take(self, batches: memoryview, high: int) -> bool:
         """Whether the answer is complete: as many records as are wanted, or all up to the high watermark.
 
-        Raises Uncertain for batches of an old format and wrong checksums; the parser's own errors tell of others.
+        Raises Uncertain for batches of an old format and wrong checksums; the parser's own errors report the others.
         """
         is_complete = len(batches) > 0 and self._take(batches)
         if not is_complete and self.position > high:
@@ -350,7 +350,7 @@ class Place:
             return
         oldest = min(map(_STAMP, own))
         if oldest <= until or batch.timestamp_type:
-            first = len(own)  # of those that may be counted
+            first = len(own)  # the first that may be counted
             while not batch.timestamp_type and own[first - 1].timestamp > until:
                 first -= 1
             self.records += self._newer

@@ -44,7 +44,7 @@ class Bytes(Response):  # type: ignore[misc]
 
 
 class Prepared(RequestStruct):  # type: ignore[misc]
-    """A request whose body is there. Raises ``LookupError`` where a broker does not know this version."""
+    """A request with its body. Raises ``LookupError`` where a broker does not know this version."""
 
     API_KEY: ClassVar[int] = -1
     API_VERSION: ClassVar[int] = 4
@@ -158,7 +158,7 @@ def _int(content: memoryview, at: int) -> tuple[int, int]:
 
 
 def _string(content: memoryview, at: int) -> tuple[str, int]:
-    """An absent one is empty here: none of those that may be absent is used."""
+    """An absent array is empty: no array that may be absent is used."""
     size = max(SHORT.unpack_from(content, at)[0], 0)
     at += SHORT.size
     return str(content[at : at + size], "utf-8"), at + size

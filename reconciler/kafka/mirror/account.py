@@ -1,4 +1,4 @@
-"""A mirror's own account at the destination: what it has delivered and recorded per partition, and settings to change.
+"""A mirror's own account at the destination: its deliveries and records per partition, and settings to change.
 
 Pure: the readings are arguments. What was not found is None, never 0.
 """

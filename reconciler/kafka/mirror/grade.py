@@ -1,10 +1,10 @@
 """How good MirrorMaker's own offset of a group is, and how far the mirror is behind, by the records' times.
 
 MirrorMaker translates a group's offset to the place of an offset sync, one past it at most, and a sync may name a later
-copy of its record. While the mirror still sends records again, the first copies between the proven place and that one
-have no copy behind it yet: a start there would skip them. So the records are compared. What counts as skipped begins at
-the proven place and ends with the first record that was there before; what has a copy at or behind MirrorMaker's place
-does not count. Where more than ``MOST_COMPARED`` offsets lie in between, each of them counts.
+copy of its record. While the mirror still sends records again, the first copies between the proven place and
+MirrorMaker's have no copy behind it yet: a start there would skip them. So the records are compared. Skipped records
+begin at the proven place and end with the first one that was delivered before; a record with a copy at or behind
+MirrorMaker's place does not count. With more than ``MOST_COMPARED`` offsets in between, every offset counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Graded:
 
 
 def wanted(row: PartitionPlan, own: int | None) -> Graded | None:
-    """What to grade of a checked row; None where nothing is proven, or MirrorMaker has no offset."""
+    """The grade wanted for a checked row; None if nothing is proven, or MirrorMaker has no offset."""
     resume = row.resume_offset
     if (
         own is None

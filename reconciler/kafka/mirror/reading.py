@@ -99,7 +99,7 @@ class Known:
 
 
 def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -> Known:
-    """What the mirror recorded of these partitions."""
+    """Read the mirror's records about these partitions."""
     by_source: dict[TopicPartition, list[Wanted]] = {}
     by_destination: dict[TopicPartition, list[Wanted]] = {}
     for each in wanted:
@@ -183,7 +183,7 @@ def _existing(reader: LogReader, names: Sequence[str]) -> list[str] | None:
 def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:
     """Those of the source's topics that exist here under the same name: a mirror from here may copy them.
 
-    Of topics that are not asked for, only those that no mirror to this cluster copies: a mirror from here does.
+    Of topics that are not wanted, only the ones that no mirror to this cluster copies: a mirror from here does.
     """
     if not names:
         return set()
@@ -251,7 +251,7 @@ def _least(pairs: Sequence[Sync | MirrorCheckpoint]) -> dict[str | None, int]:
 
 
 def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | None:
-    """Read the first of these topics that exists into ``pairs``: what a person should know of it; None: none exists."""
+    """Read the first existing topic into ``pairs``. Returns a remark for the operator; None if none exists."""
     for name in names:
         try:
             info = reader.describe((name,)).topics.get(name)
