@@ -59,7 +59,7 @@ def connections(
 
 
 def _destination(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> ClusterInfo | None:
-    """The cluster with those of the jobs' topics that it has, None if it does not answer."""
+    """The cluster with the jobs' topics that it has. None if it does not answer."""
     topics = sorted({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
     with trials.trying(DESTINATION), closing(world.reader(config.destination.client, DESTINATION)) as reader:
         cluster_id = reader.describe(()).cluster_id
@@ -75,7 +75,7 @@ def _destination(config: Config, jobs: Sequence[Job], world: World, trials: Tria
 def _topics(
     reader: LogReader, names: Sequence[str], absent: Callable[[str], None], trials: Trials, *, only_warn: bool = False
 ) -> dict[str, TopicInfo]:
-    """The topics that exist. Each is described on its own: one that may not be must not hide the others."""
+    """The topics that exist. Each is described on its own: a forbidden topic must not hide the others."""
     known: dict[str, TopicInfo] = {}
     for name in names:
         with trials.trying(f"topic {name}", only_warn=only_warn):
@@ -122,7 +122,7 @@ def _no_topic(config: Config, name: str, world: World, trials: Trials) -> None:
 
 
 def _near(name: str, source: str, client: Mapping[str, str], world: World) -> list[str]:
-    """Topics that may be meant; none where none is like it, or they cannot be listed."""
+    """Topics with a similar name. Empty if there is none, or if topics cannot be listed."""
     try:
         return near_topics(name, source, world.topics(client))
     except ReconcilerError:
@@ -176,17 +176,17 @@ def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
 
 
 def _mirror(config: Config, reader: LogReader, trials: Trials) -> None:
-    """Whether offset syncs, checkpoints and heartbeats are here. None is needed for jobs that have anchors."""
+    """Report whether offset syncs, checkpoints and heartbeats are here. Jobs with anchors need none of them."""
     own = own_topics(config)
     with trials.trying(MIRROR, only_warn=True):
         kinds = {"offset syncs": own.offset_syncs, "checkpoints": own.checkpoints, "heartbeats": own.heartbeats}
         here = [kind for kind, names in kinds.items() if _holds(reader, names)]
         there = f"{' and '.join(here)} are at the destination"
         if "offset syncs" in here:
-            trials.ok(MIRROR, f"{there}; what they give: reconciler mirror")
+            trials.ok(MIRROR, f"{there}; their use: reconciler mirror")
         else:
             result = f"{there}, offset syncs are not" if here else "MirrorMaker left nothing at the destination"
-            next_step = f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror."
+            next_step = f"Set {LOCATION} = target in MirrorMaker's properties. Its use: reconciler mirror."
             trials.warn(MIRROR, f"{result}: few stored offsets without anchors can be placed, if any.", next_step)
         names = {(topic, config.topics.destination_of(topic)) for job in config.jobs for topic in job.topics}
         wanted = [Wanted(TopicPartition(one, 0), TopicPartition(other, 0), None) for one, other in sorted(names)]

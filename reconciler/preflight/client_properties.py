@@ -29,7 +29,7 @@ _CONNECTION = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
     r"|(sasl|ssl|socket|https?|enable\.ssl)\..*"
 )
-"""What is taken of a file: librdkafka's settings of a connection, and Java's that have a counterpart."""
+"""The properties that are taken of a file: settings of a connection that librdkafka has, or has a counterpart of."""
 _JAVAS_ALONE = re.compile(
     r"ssl\.(protocol|enabled\.protocols|provider|(trustmanager|keymanager)\.algorithm|secure\.random\.implementation"
     r"|(keystore|truststore)\.type|truststore\.password)|sasl\.(login|client)\..*"
@@ -61,7 +61,7 @@ _PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):[^{}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class GivenClient:
-    """librdkafka's properties, and the names of those that were left out."""
+    """librdkafka's properties, and the names of the properties that were left out."""
 
     client: dict[str, str]
     left_out: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ def parsed(text: str, where: str) -> dict[str, str]:
 
 
 def _not_ascii(text: str) -> list[str]:
-    """Properties with characters that a person reads in UTF-8, and Java in ISO-8859-1."""
+    """The names of properties with characters that are not ASCII: Java reads the file as ISO-8859-1."""
     lines = (line for line in logical_lines(text) if not line.isascii())
     return [pair[0] for line in lines if (pair := read_line(line)) is not None]
 

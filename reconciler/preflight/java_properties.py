@@ -73,7 +73,7 @@ def read_line(line: str) -> tuple[str, str] | None:
 
 
 def line_name(line: str) -> str:
-    """The name in a logical line; as it is written if Java cannot read it."""
+    """The name in a logical line, with its escapes if Java cannot read them."""
     found = _KEY.match(line)
     key = found["key"] if found else ""
     try:

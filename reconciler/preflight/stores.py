@@ -26,7 +26,7 @@ from reconciler.state.store import open_state
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> dict[str, Capabilities]:
-    """The abilities of each job's store, by the job's name; and all addresses that cannot be used. No contact."""
+    """The abilities of each job's store, by the job's name. Reports every unusable address; contacts nothing."""
     found = {}
     for job in jobs:
         with trials.trying(f"job {job.name}"):
@@ -69,7 +69,7 @@ def job_store(
 
 
 def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> None:
-    """A failure for topics that a start would leave unread; a word about those that the job ignores."""
+    """Report topics that a start would leave unread as a failure, and topics that the job ignores as a fact."""
     subject, found = f"job {job.name}", find_unlisted(config, job, store)
     if found.topics:
         trials.fail(subject, f"It does not list all of its topics: the store has {found.what}.", found.way_out)
@@ -80,7 +80,7 @@ def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> N
 
 
 def doubtful_number(job: Job, trials: Trials) -> None:
-    """Warn of a name that says something else than the address: the job would skip a record of each partition."""
+    """Warn if the column's name contradicts the address: the job would skip a record of each partition."""
     if (name := suspicious_name(job.store)) is not None:
         message = (
             f'The name "{name}" suggests the last processed offset, and its numbers are taken for the next offset to '
@@ -117,7 +117,7 @@ def _rows(
 
 
 def _unrecorded(config: Config, job: Job, bare: Sequence[Row]) -> list[Row]:
-    """Those of the rows whose number the job's journal does not have either."""
+    """The rows whose number is not in the job's journal either."""
     if config.state is None or not bare:
         return list(bare)
     known: set[tuple[TopicPartition, int]] = set()

@@ -95,7 +95,7 @@ def _source(found: Proposed) -> Iterator[str]:
     yield f"[clusters.{_key(found.home)}]"
     if found.mirror.seen:
         yield from _comment(f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}")
-    yield from _comment("The jobs' home. Its loss is no matter: nothing needs it then.")
+    yield from _comment("The jobs' home. A failover needs nothing from it.")
     if found.source_servers:
         yield f"bootstrap_servers = {quoted(found.source_servers)}"
     else:
@@ -139,7 +139,7 @@ def _state(found: Proposed) -> Iterator[str]:
 
 def _policy() -> Iterator[str]:
     yield ""
-    yield from _comment("What may start without a decision. These are the defaults.")
+    yield from _comment("Findings that start without a decision. These are the defaults.")
     yield "[policy]"
     usual = {
         "new": '"earliest"    # or "latest", or a time',

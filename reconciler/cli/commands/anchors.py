@@ -64,16 +64,16 @@ HELP = Help(
         ExitCode.OK: "the lines were written, or existed already",
         ExitCode.USAGE: "usage or configuration, import has no line, or one that matches no job, or a line for "
         "stdout holds a configured secret",
-        ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names that one on stderr; import "
+        ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names this row on stderr; import "
         "wrote nothing",
         ExitCode.CHANGED: "import: a row differs and --replace was not given, or a line contradicts the state store; "
         "nothing was written",
         ExitCode.UNREACHABLE: "a store could not be reached, or refused: export wrote the rows of the other jobs, and "
-        "names that one on stderr; import wrote nothing",
+        "names this job on stderr; import wrote nothing",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
     },
     environment=CONFIG_ENVIRONMENT,
-    files={"PATH.partial": "an export that lacks rows, which could not be read; PATH then stays as it was"},
+    files={"PATH.partial": "an export that lacks rows, which could not be read; PATH then keeps the earlier export"},
     see_also=("docs/reference/formats.md", "docs/how-to/track-anchors.md"),
 )
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
-    """Print the rows that can be read, and name the others, which would else be missed only after a failover.
+    """Print the rows that can be read, and name the others: a failover would be the first to miss them.
 
     One job alone raises its store's error. If no store of several jobs can be read, a file keeps what it holds.
     """
@@ -139,7 +139,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
 
 def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
-    """Name the jobs of which there was nothing to export: an empty export looks like one that is right."""
+    """Name the jobs without anything to export: an empty export looks like a right one."""
     there, open_store = {job.name for job, _ in rows}, inputs.stores(config)
     for job in jobs:
         if job.name not in there and job.new is None:
@@ -162,7 +162,7 @@ def _export_rows(
 
 
 def _print(lines: Sequence[str], path: str | None, *, is_whole: bool = True) -> ExitCode:
-    """A file gets the lines only if they are all there are: a part goes beside it, and an earlier export is kept."""
+    """Write the lines to the file if none is missing. Otherwise write them beside it, and keep the earlier export."""
     text = "".join(f"{line}\n" for line in lines)
     if path is None or path == "-":
         show_data(text, instead="Give a PATH: a file gets the lines as they are.")
@@ -185,7 +185,7 @@ def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], d
     read = read_all(config, jobs, inputs.stores(config), time.monotonic)
     failed = {name: failure.error for name, failure in read.failed.items()}
     for name, error in failed.items():
-        if isinstance(error, UnlistedTopics):  # those that the job lists were read
+        if isinstance(error, UnlistedTopics):  # the listed topics were read
             log.warning('job "%s": only the listed topics are exported: %s', name, error)
     failed = {name: error for name, error in failed.items() if not isinstance(error, UnlistedTopics)}
     rows: list[tuple[Job, Row]] = []
@@ -240,13 +240,13 @@ def _read_lines(path: str | None) -> tuple[list[AnchorLine], dict[str, JobLines]
 
 
 def _parted(texts: Sequence[str]) -> tuple[list[AnchorLine], dict[str, JobLines]]:
-    """Those of rows, and those of what is recorded. Raises ConfigError for the first that is neither."""
+    """The rows' lines, and the lines about jobs. Raises ConfigError for the first line that is neither."""
     rows, recorded = _split(texts)
     return list(load_lines(rows)), recorded
 
 
 def _bounded(file: TextIO) -> Iterator[str]:
-    """The file's lines, as far as they are read at once; of one that is too long only as much as shows that."""
+    """The file's lines, at most ``MOST_LINES`` and one. A line that is too long ends them, cut off."""
     begin = "\ufeff"  # editors on Windows begin a file with a byte order mark, and a pipe may bring it along
     for _ in range(MOST_LINES + 1):
         text = file.readline(LONGEST_LINE + 1)
@@ -287,7 +287,7 @@ def _changes(
                 f"{key} is stored already, with offset {there.stored.offset}.",
                 hint="Nothing was written. Add --replace to overwrite it.",
             )
-        # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
+        # How far such a job was is unknown: row-time by the time of the import would skip all records until then.
         undated = line.stored.anchor is None and line.stored.written_at_ms is None
         changes.append(Change(key, there.version if there else None, line.stored, undated=undated))
     if changes:
@@ -345,7 +345,7 @@ def _recorded_lines(config: Config, jobs: Sequence[Job]) -> dict[str, list[str]]
 
 
 def _split(texts: Sequence[str]) -> tuple[list[str], dict[str, JobLines]]:
-    """The lines of rows, with blank ones for the others; and the others, by job. Raises as ``state.lines.load``."""
+    """The rows' lines, blank where a line is about a job; and the lines about jobs. Raises as ``state.lines.load``."""
     of_jobs = [_is_of_job(text) for text in texts]
     rows = ["" if is_one else text for text, is_one in zip(texts, of_jobs, strict=True)]
     return rows, state_lines.load(text if is_one else "" for text, is_one in zip(texts, of_jobs, strict=True))
@@ -359,7 +359,7 @@ def _is_of_job(text: str) -> bool:
 
 
 def _missing(config: Config, jobs: Sequence[Job], lines: Mapping[str, JobLines]) -> _Work:
-    """What the state store lacks. Raises ConfigError for a job that was not chosen, Changed for a contradiction."""
+    """The lines that the state store lacks. Raises ConfigError for a job not chosen, Changed for a contradiction."""
     if not lines:
         return []
     names = [job.name for job in jobs]
@@ -375,7 +375,7 @@ def _missing(config: Config, jobs: Sequence[Job], lines: Mapping[str, JobLines])
 
 
 def _names_of(work: _Work) -> list[str]:
-    """What is going to be written, for sentences."""
+    """The records to write, for sentences."""
     return [_name_of_lines(state, found) for state, found in work if found.count]
 
 

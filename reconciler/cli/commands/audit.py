@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="end",
         help="the job has read to the end of the log (default), or to the offsets in its store",
     )
-    rules.add_argument("--no-source", action="store_true", help="the source is gone, though it is configured")
+    rules.add_argument("--no-source", action="store_true", help="do not read the source, though it is configured")
     results = parser.add_argument_group("results")
     arguments.add_format(results, "the printed format (default: text)")
     results.add_argument("--json", metavar="FILE", type=Path, help="write the result as JSON")
@@ -160,9 +160,9 @@ def _job(config: Config, plans: Sequence[Plan], name: str | None) -> Job:
 
 
 def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int | None]:
-    """The job's offsets in its own store, in the numbers of its last cluster; None for a partition without any there.
+    """The job's offsets in its own store, in the numbers of its last cluster; None for a partition without one.
 
-    One before the last resume offset is none: it is of an older stay, and the job goes on in another store.
+    An offset before the last resume offset is of an older stay, and does not count.
     """
     from reconciler.spark.audit.stays import find_stays
 

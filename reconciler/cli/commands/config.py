@@ -163,7 +163,7 @@ def _summary(tried: Sequence[TrialResult], code: ExitCode, options: argparse.Nam
         for level, word in ((Level.FAIL, "failed"), (Level.WARN, "to look at"), (Level.OK, "ok"))
     )
     if not loaded:
-        return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration is not usable as it is."
+        return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration cannot be used."
     if code is ExitCode.OK:
         plan = command("reconciler", "plan", "-c", options.config)
         after = "Next: the same without --offline." if options.offline else f"Next: {plan}"

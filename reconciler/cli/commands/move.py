@@ -46,7 +46,7 @@ HELP = Help(
     {
         ExitCode.OK: "all chosen jobs move (or, with --cancel, none moves any more)",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "a job must not start there, or its offsets are being written: it was left as it is",
+        ExitCode.NEEDS_PERSON: "a job must not start there, or its offsets are being written: it stays where it was",
         ExitCode.CHANGED: "somebody else moved a job meanwhile",
         ExitCode.UNREACHABLE: "a cluster or a store could not be reached, or refused: nothing was recorded",
         ExitCode.UNKNOWN_OUTCOME: "it is unknown whether a location was recorded: run it again",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is said of one job, and whether it goes."""
+    """A job's line, its exit code, and whether it moves."""
 
     job: Job
     line: str
@@ -123,7 +123,7 @@ def _look(
 
 
 def _on_the_way(job: Job, here: Location | None, to: str) -> _Found | None:
-    """For a job that is moving already."""
+    """The line of a job that is moving already; None for another job."""
     if here is None or here.phase is Phase.LIVES:
         return None
     since = f"by {here.by} since {stamp(here.at_ms)}"
@@ -180,7 +180,7 @@ def _record(
 
 
 def _decided(options: argparse.Namespace) -> str:
-    """The hook judges again, and needs the decisions for that once."""
+    """The half sentence on the decisions that the hooks need, too: they judge again."""
     decided = options.offsets or options.set_time is not None or options.accepted
     return ", and needs the same --set, --set-time and --accept there" if decided else ""
 

@@ -50,7 +50,7 @@ HELP = Help(
         ("one job in a file, with a partition set by hand", f"{KEPT} --job clicks --set a.events:3=1200"),
     ],
     {
-        ExitCode.OK: "every partition may start as it is; with -o: or can be corrected, and the plan was written",
+        ExitCode.OK: "every partition may start at its stored offset; with -o: or can be corrected",
         ExitCode.USAGE: "",
         ExitCode.CORRECTABLE: "without -o: offsets need correcting, and can be",
         ExitCode.NEEDS_PERSON: "a partition needs a decision; with -o: the plan was written, and apply refuses it",
@@ -135,7 +135,7 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bo
         return lines
     starting = outcome(checked.plan)
     if not checked.to_write:
-        return [f"Every partition may start as it is; {starting}.", *lines]
+        return [f"Every partition may start at its stored offset; {starting}.", *lines]
     alone = "" if stopped else " (exit code 3: nothing failed)"
     decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
     move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"

@@ -38,7 +38,7 @@ HELP = Help(
     {
         ExitCode.OK: "given back, or there was nothing to give back",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "a job has gone on since, is moving, or would skip records: it was left as it is",
+        ExitCode.NEEDS_PERSON: "a job has gone on since, is moving, or would skip records: it was not changed",
         ExitCode.CHANGED: "somebody else moved a job meanwhile",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
@@ -137,7 +137,7 @@ def _refuse_gone_on(config: Config, each: _Job) -> None:
 
 
 def _give_back(config: Config, each: _Job) -> Location:
-    """The location afterwards. A person may have answered late: the job is looked at once more."""
+    """The location afterwards. The job is looked at once more, since the answer may have come late."""
     mark = inputs.stamp_now("rollback")
     to = (each.here.to if each.is_begun else None) or each.plan.leaves
     back = toward_place(config, each.job, each.here, to)

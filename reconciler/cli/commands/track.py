@@ -143,7 +143,7 @@ class Trackers:
             log.warning("where the jobs live could not be looked up: %s", error.message)
             return
         if (now, streams) != (self._locations, self._streams):
-            log.info("a job was moved, or has other topics: every job is tracked anew where it lives now")
+            log.info("a job was moved, or has other topics: tracking starts again where each job lives now")
             self.close()
             self._begin()
 

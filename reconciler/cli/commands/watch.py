@@ -126,7 +126,7 @@ class Process:
     listener: MetricsListener | None = None
     locations: Mapping[str, Location | None] = field(default_factory=dict)
     streams: Mapping[str, Sequence[Stream]] = field(default_factory=dict)
-    """What the jobs with patterns read."""
+    """The streams that jobs with patterns read."""
     followed_s: float = 0.0
 
     def listen(self, config: Config) -> MetricsListener:
@@ -193,7 +193,7 @@ class Process:
         )
 
     def moved(self) -> bool:
-        """Whether a job lives elsewhere now, or reads other topics, asked once a minute: then all is set up anew."""
+        """True if a job lives elsewhere now, or reads other topics: then all is set up again. Looks once a minute."""
         if time.monotonic() - self.followed_s < FOLLOW_S:
             return False
         self.followed_s = time.monotonic()

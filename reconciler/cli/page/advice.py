@@ -17,10 +17,10 @@ from reconciler.plan.rows import why_sink_stops
 from reconciler.plan.start import place_name, why_stopped
 
 MOST_SETS = 8
-"""Partitions that one command names; the others are named in their rows only."""
+"""Most partitions that a command names. The others have their commands in their rows."""
 
 MOST_JOBS = 5
-"""Jobs that have their commands among the next steps; those of the others stand in their rows only."""
+"""Most jobs with commands among the next steps. The others have theirs in their rows."""
 
 UNDECIDED = "OFFSET"
 """The placeholder for an offset that could not be proven."""
@@ -88,10 +88,8 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
 
 
 def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
-    """Why a job must not start, where no decision on where it starts would help; else None.
-
-    That is because of a sink, or of the end of the batch that a copy of its checkpoint would repeat.
-    """
+    """Why a job must not start, if no decision on its start would help: a sink, or the end of a repeated batch. Else
+    None."""
     if (sink := job.stopped_by) is not None:
         return why_sink_stops(sink)
     stopped = [(row, why) for row in job.partitions if (why := why_stopped(row, policy)) is not None]
@@ -160,7 +158,7 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
     sets = sum(_needs_offset(row) for row in rows)
     more = f" ({sets - MOST_SETS:,} more need --set: see their rows)" if sets > MOST_SETS else ""
     whose = "" if alone else f" for job {job.name}"
-    text = f"Try the decisions{whose}; delete those that you do not make{more}:"
+    text = f"Try the decisions{whose}; delete the ones that you do not make{more}:"
     path = files.plan if alone else str(path_for_job(Path(files.plan), job.name))
     plan_it = command("reconciler", "plan", "-c", files.config, "-o", path, *options)
     return [
@@ -179,7 +177,7 @@ def _needs_offset(row: PartitionPlan) -> bool:
 
 
 def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
-    """The options that decide all of these: --accept per finding and for skips, --set per unresolved partition."""
+    """The options that decide these rows: --accept per finding and for skips, --set per unresolved partition."""
     decided = [row for row in rows if row.position != Position.END or row.absent]
     verdicts = {row.finding for row in decided if not _needs_offset(row) and row.skips is None}
     unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
@@ -187,7 +185,7 @@ def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
 
 
 def _earlier(job: JobPlan) -> list[tuple[str, str]]:
-    """The decisions recorded for this job: without them a new plan would ask again."""
+    """The options of the decisions that the plan records for this job, since a new plan needs them again."""
     rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
     placed = [row for row in rows if is_placed(row) and row.resume_offset is not None]
     accepted = {row.finding for row in rows if row not in placed}

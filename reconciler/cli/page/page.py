@@ -106,7 +106,7 @@ def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
 
 
 def _kinds(entries: Sequence[PageRow]) -> dict[str, Markup]:
-    """What each finding means, and a filter for it, which works by script only and is hidden until it runs."""
+    """The meaning of each finding, and a filter for it, which is hidden until the script runs."""
     counts = Counter(each.row.finding for each in entries)
     present = [
         {"finding": each.value, "meaning": FINDINGS[each], "badness": each.badness, "count": f"{counts[each]:,}"}
@@ -115,7 +115,7 @@ def _kinds(entries: Sequence[PageRow]) -> dict[str, Markup]:
     return {"meanings": fill_each("meaning", present), "chips": fill_each("chip", present)}
 
 
-# ---------------------------------------------------------------- the table: those that need a decision first
+# ---------------------------------------------------------------- the table: partitions that need a decision first
 
 
 LONGEST_NAME = 300

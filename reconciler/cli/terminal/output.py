@@ -93,7 +93,7 @@ def show_json(value: object, *, indent: int | None = 1, sort_keys: bool = False)
 
 
 def show_json_text(text: str) -> None:
-    """Print JSON on stdout. What JSON may hold and a terminal may not stands in strings, where an escape says it."""
+    """Print JSON on stdout. Characters that a terminal must not get are in strings, and are printed as escapes."""
     print(json_line_by_line(KNOWN.redacted(text)), end="")
 
 

@@ -27,8 +27,8 @@ def plan_text(
     plan: Plan, policy: StartPolicy, *, columns: int | None = None, colour: bool | None = None, most: int | None = None
 ) -> Shown:
     """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise: first a line for each of several
-    jobs, then their partitions. With ``most``, longer tables show only that many rows: those that must not start before
-    the others, each by finding, the worst first. The sentences below a table are about all rows, shown or not."""
+    jobs, then their partitions. With ``most``, longer tables show only that many rows: first the rows that must not
+    start, then the others, each by finding, the worst first. The sentences below a table are about all its rows."""
     parts: list[Shown] = []
     if plan.not_judged or len(plan.jobs) > 1:
         lines = [f"{each.name}: {job_text(each, policy)}" for each in plan.jobs]

@@ -1,9 +1,9 @@
 """The one table renderer: columns that fit the terminal, colour only on terminals that want it.
 
-A table that is too wide shrinks in this order: the last column, if it is text, is cut at its end, and stands in full
-below the table, once for all rows that have the same; the first column, a name, is cut at its beginning, since
-partitions differ at the end; then columns from the right move to a line of their own below each row. A line below the
-table reports what is left out, and the width that avoids it. Output that is not a terminal is
+A table that is too wide shrinks in this order. The last column, if it is text, is cut at its end, and printed in full
+below the table, once for all rows with the same text. The first column, a name, is cut at its beginning, since
+partitions differ at the end. Then columns from the right move to a line of their own below each row. A line below the
+table gives the width that avoids all this. Output that is not a terminal is
 neither cut nor folded: a log keeps whole lines.
 """
 
@@ -87,7 +87,7 @@ def render(
 
 
 def _cut_texts(rows: Sequence[Sequence[Cell]], widths: Sequence[int], printed: Collection[str]) -> dict[str, list[str]]:
-    """The texts of the last column that do not fit, each with its rows' names as the table has them."""
+    """The texts of the last column that do not fit, each with the names of its rows as the table shows them."""
     texts: dict[str, list[str]] = {}
     for row in rows:
         if columns_of(row[-1].text) > widths[-1] and row[-1].text not in printed:
@@ -134,7 +134,7 @@ def _line(row: Sequence[Cell], widths: Sequence[int], right: frozenset[int], *, 
 def _below(
     heads: Sequence[str], row: Sequence[Cell], start: int, right: frozenset[int], columns: int, *, colour: bool
 ) -> list[str]:
-    """The columns that did not fit, below their row: a single text column as it is, others with their names."""
+    """The columns that did not fit, below their row: a single text column alone, others with their names."""
     left_over = list(zip(heads, row, strict=True))[start:]
     if len(left_over) == 1 and start not in right:
         text = left_over[0][1].text

@@ -47,7 +47,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
 
     again = settled.run("plan", "-c", config, "--to", "b")
     assert again.code == 0
-    assert "Every partition may start as it is; 0 records will be read again." in again.out
+    assert "Every partition may start at its stored offset; 0 records will be read again." in again.out
 
     after = settled.rows()
     twice = settled.run("apply", plan, "-c", config, "--yes")
