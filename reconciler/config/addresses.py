@@ -96,7 +96,7 @@ def pairs(query: str) -> list[tuple[str, str]]:
 
 
 def without_secrets(address: str) -> str:
-    """``address`` without its login, and without whatever a store has no use for: a secret may stand there.
+    """``address`` without its login, and without text that no store uses, since it may be a secret.
 
     A container before the ``@`` is a part of the place, and stays.
     Of parameters that are not known only the name is shown, of a fragment nothing. Text that is not an address is not
@@ -137,7 +137,7 @@ def without_secrets(address: str) -> str:
 
 
 def _shown(parameter: str) -> str:
-    """One parameter: as it is written if it holds no secret; empty if it may be one."""
+    """One parameter, unchanged if it holds no secret; empty if it may be one."""
     name, equals, _ = parameter.partition("=")
     name = unquote_plus(name)
     if name in _SHOWN:
@@ -146,7 +146,7 @@ def _shown(parameter: str) -> str:
 
 
 class BeforeAt(Enum):
-    """What ``user`` is in ``SCHEME://user@host/path``."""
+    """The meaning of ``user`` in ``SCHEME://user@host/path``."""
 
     SECRET = auto()
     """A part of a login: never shown."""
@@ -246,7 +246,7 @@ def _refuse_host(scheme: str, url: str) -> None:
 
 
 def shown_login(scheme: str, login: str) -> str:
-    """What a message shows of ``login`` in ``SCHEME://login@host/path``, with its ``@``; empty for a secret."""
+    """The part of ``login`` in ``SCHEME://login@host/path`` that messages may show, with its ``@``."""
     name, colon, _ = login.partition(":")
     kind = FILE_SYSTEMS.get(scheme.lower(), _UNKNOWN).before_at
     if not _PLAIN.fullmatch(name) or kind is BeforeAt.SECRET or (kind is BeforeAt.USER and colon):

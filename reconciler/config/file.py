@@ -67,7 +67,7 @@ _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.provi
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
-"""How the parser's messages begin for what stands there already."""
+"""The beginnings of the parser's messages for a value that is given twice."""
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None, homes: Homes | None = None) -> Config:
@@ -308,7 +308,7 @@ class _Reader:
         unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
         carried, frame = table.text("source_offset", "none"), table.text("frame", "none")
         if not may_be_used or table.is_faulty("id"):
-            id = "key"  # any id will do: the faults of the other settings are collected all the same
+            id = "key"  # any id will do: it lets the faults of the other settings be collected
         try:
             # Jobs with equal settings share one identity, so that their equal questions are asked once.
             settings = IdentitySettings(timestamp, id, order, unit, unique, carried, frame)

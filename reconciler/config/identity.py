@@ -102,7 +102,7 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
 
 
 def _made(faults: list[ReconcilerError], make: Callable[[], T]) -> T | None:
-    """What ``make`` makes; None if it raises ConfigError, which is added to ``faults``."""
+    """The result of ``make``; None if it raises ConfigError, which is added to ``faults``."""
     try:
         return make()
     except ConfigError as error:
@@ -188,7 +188,7 @@ def json_text(value: object) -> bytes | None:
 
 def _json_steps(spec: str, path: str) -> Steps:
     found = _STEP.findall(path) if _PATH.fullmatch(path) else []
-    # Elsewhere a star is every member: read as it stands, no record would have it.
+    # Elsewhere a star is every member: taken for a name, no record would have it.
     if not found or any(name == "*" for name, _, _ in found):
         raise ConfigError(
             f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]", and a '

@@ -44,7 +44,7 @@ class Doubt:
 
 
 def doubt_about(path: Path, opened: os.stat_result) -> Doubt | None:
-    """Why other users may choose what stands in the file ``path``, which has been opened; None if they may not."""
+    """Why other users may choose the content of the file ``path``, which has been opened; None if they may not."""
     if os.name != "posix":
         return None
     try:
@@ -69,7 +69,7 @@ def first_doubt(file: FileEntry, folders: list[FileEntry], uid: int) -> Doubt | 
 
 
 def folders_above(path: Path) -> Iterator[FileEntry]:
-    """Every folder above the file, as it was named and as it is without symbolic links, the nearest first."""
+    """Every folder above the file, by its given path and by its path without symbolic links, the nearest first."""
     named, real = path.absolute(), path.resolve()
     for folder in dict.fromkeys((*real.parents, *named.parents)):
         found = folder.stat()

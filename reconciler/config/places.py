@@ -50,7 +50,7 @@ def place_of(address: str) -> Hashable:
 
 
 def server_of(address: str) -> Hashable:
-    """What many addresses may have in common, and lose together: hosts, a bucket, a catalog, the destination.
+    """The server of an address, which many may share and lose together: hosts, a bucket, a catalog, the destination.
 
     Two addresses on this machine have nothing in common.
     """
@@ -150,7 +150,7 @@ def faults_beside(
     *,
     is_recorded: bool,
 ) -> Iterator[ConfigError]:
-    """What is wrong with a job beside the ``others``, and with the names of its topics.
+    """The faults of a job beside the ``others``, and of the names of its topics.
 
     ``is_recorded``: a state store says where the jobs live.
     """

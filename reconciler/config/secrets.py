@@ -254,7 +254,7 @@ class Redactor:
         return text if pattern is None else pattern.sub(lambda found: self._shown[found[0]], text)
 
     def first_in(self, text: str) -> str | None:
-        """What replaces the first secret in ``text``; None if it holds none."""
+        """The replacement of the first secret in ``text``; None if it holds none."""
         found = None if self._pattern is None else self._pattern.search(text)
         return None if found is None else self._shown[found[0]]
 

@@ -47,8 +47,8 @@ MEANINGS: Mapping[str, str] = {
     "metrics.textfile": "a folder that node_exporter's textfile collector reads",
     "metrics.pushgateway": "the URL of a push gateway",
 }
-"""What each setting means, by its table and key: for ``config check``, for the file that ``init`` writes, and for the
-reference, whose rows begin with these words."""
+"""The meaning of each setting, by its table and key: for ``config check``, for the file that ``init`` writes, and for
+the reference, whose rows begin with these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class PolicySettings:
 class Left:
     """Where a job was in a partition when it left a cluster, with the record before it.
 
-    It had processed what lies before ``offset`` at its last stay there, and at most up to ``furthest`` at any.
+    It had processed all records before ``offset`` at its last stay there, and at most up to ``furthest`` at any.
     """
 
     offset: int
@@ -185,7 +185,7 @@ class Job:
     in_copy: bool = False
     """Its location names the copy of its checkpoint in which it goes on: nothing plans the original again."""
     streams: tuple[Stream, ...] = ()
-    """What it reads, under whatever names."""
+    """The streams that it reads, under whatever names."""
     patterns: tuple[str, ...] = ()
     """Of topics at their origin, whose streams are added where they are looked up (``failover.patterns``)."""
     origins: tuple[str, ...] = ()
@@ -200,7 +200,8 @@ class Job:
     owner: str = ""
     """Who looks after it: a label of its metrics and alerts."""
     single_driver: bool = False
-    """Said by a person: no driver of it stores a number after a later one has begun, and nobody puts its place back."""
+    """The operator says that no driver of it stores a number after a later one has begun, and that its place is never
+    restored."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
     groups: Mapping[str, str] = field(default_factory=dict)

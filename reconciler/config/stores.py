@@ -18,7 +18,7 @@ Given = Mapping[str, str]
 
 
 class Behind(Enum):
-    """What follows the scheme of an address."""
+    """The rest of an address, after its scheme."""
 
     NOTHING = auto()
     NAME = auto()

@@ -263,7 +263,7 @@ def _as_text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of the wrong kind. A table or a list is not repeated: a secret may stand in it."""
+    """A value of the wrong kind. A table or a list is not repeated: it may hold a secret."""
     return next((_KINDS[kind] for kind in (dict, list) if isinstance(value, kind)), repr(value))
 
 

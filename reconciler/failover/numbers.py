@@ -21,7 +21,7 @@ from reconciler.failover.recorded import Basis, JobPlace, Recorded, Undecided
 from reconciler.failover.unlisted import find_unlisted, no_rows, refuse_unlisted
 from reconciler.failover.whereabouts import numbers_on
 from reconciler.kafka.mirror.reading import mirrors_to, of_any_mirror
-from reconciler.places.common import noted
+from reconciler.places.common import join_notes
 from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetStore, Row, TopicPartition, by_key
 from reconciler.state.jobs import JobState
@@ -274,7 +274,7 @@ def of_record(
     else:
         row = Row(key, StoredOffset(number, anchor), "" if row is None else row.version, note=_of_place(row))
     if found.basis is Basis.NOT_CHECKED and moved:
-        row = replace(row, note=noted("not checked, as nothing is recorded of it", row.note))
+        row = replace(row, note=join_notes("not checked, as nothing is recorded of it", row.note))
     return Selected(row, replaced, None if moved else row, recorded=found.stored)
 
 

@@ -131,20 +131,22 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
             raise ValueError(f"{change.new.offset} is not an offset")
 
 
-def stamped(change: Change, now_ms: int) -> StoredOffset:
+def with_time(change: Change, now_ms: int) -> StoredOffset:
     """The new row with its time of writing: its own if it has one (an import), or is to have none, else now."""
     new = change.new
     return new if new.written_at_ms is not None or change.undated else replace(new, written_at_ms=now_ms)
 
 
-def malformed(key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = "") -> Row:
+def malformed_row(
+    key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = ""
+) -> Row:
     """The row of ``key`` that cannot be read. ``problem`` is a clause; ``place`` names the store."""
     which = key.topic if key.partition == UNKNOWN_PARTITION else str(key)
     message = f"The row of group {group!a} for {which!a} in {place} cannot be read: {problem}."
     return Row(key, Malformed(message, hint or "Correct or delete the row."), version)
 
 
-def unread(key: TopicPartition, error: Refused, version: str = "") -> Row:
+def unreadable_row(key: TopicPartition, error: Refused, version: str = "") -> Row:
     """The row of ``key`` for which ``error`` was raised."""
     return Row(key, Malformed(error.message, error.hint or ""), version)
 
@@ -161,13 +163,13 @@ def wanted_topics(topics: Iterable[str] | None) -> frozenset[str] | None:
     return None if topics is None else frozenset(topics)
 
 
-def of_topics(rows: Iterable[Row], topics: Iterable[str] | None) -> list[Row]:
+def rows_of_topics(rows: Iterable[Row], topics: Iterable[str] | None) -> list[Row]:
     """The rows of these topics (None: of all), ordered by topic and partition."""
     wanted = wanted_topics(topics)
     return sorted((row for row in rows if wanted is None or row.key.topic in wanted), key=lambda row: row.key)
 
 
-def written(changes: Sequence[Change], lost: Collection[TopicPartition] = ()) -> WriteResult:
+def result_of(changes: Sequence[Change], lost: Collection[TopicPartition] = ()) -> WriteResult:
     """All of them were written but the ``lost``, which are conflicts; both in the batch's order."""
     keys, lost = [change.key for change in changes], frozenset(lost)
     return WriteResult(tuple(key for key in keys if key not in lost), tuple(key for key in keys if key in lost))
@@ -178,6 +180,6 @@ def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str])
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)
 
 
-def noted(*notes: str) -> str:
+def join_notes(*notes: str) -> str:
     """A row's remarks as one."""
     return "; ".join(filter(None, notes))

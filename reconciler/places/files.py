@@ -82,7 +82,7 @@ class _State:
             if isinstance(stored, Malformed):
                 name = range_manifests.name_of(int(place.version.partition(".")[0]))
                 where = f"the manifest {folder}/{folder_of(group)}/{name}"
-                rows.append(common.malformed(key, stored.message, group=group, place=where, version=version))
+                rows.append(common.malformed_row(key, stored.message, group=group, place=where, version=version))
             elif stored is not None:
                 stay = place.range.stay
                 rows.append(Row(key, stored, version, note=_note(place), of_stay=stay))
@@ -112,7 +112,7 @@ class FilesStore:
         """The group's rows, ordered by topic and partition. Raises Refused if the folder does not exist."""
         common.check_name("group's name", group)
         self._refuse_missing()
-        return common.of_topics(self._state(group).rows(group, self._folder.shown), topics)
+        return common.rows_of_topics(self._state(group).rows(group, self._folder.shown), topics)
 
     def _state(self, group: str) -> _State:
         began = monotonic()
@@ -217,7 +217,7 @@ class FilesStore:
                         hint="Stop the other writers of this group's offsets, then run this again.",
                     ) from None
                 continue
-            return common.written(changes)
+            return common.result_of(changes)
 
     def _publish(self, group: str, state: _State, changes: Sequence[Change], reason: str, now_ms: int) -> None:
         """Create the next manifest. Raises FileExistsError if another writer did.
@@ -345,7 +345,7 @@ def _note(place: _Place) -> str:
 
 def _range(change: Change, now_ms: int) -> ManifestRange:
     topic, partition = change.key.topic, change.key.partition
-    stored = common.stamped(change, now_ms)
+    stored = common.with_time(change, now_ms)
     line = range_manifests.line_of(topic, partition, stored, stay=change.stay)
     return ManifestRange(topic, partition, stored, line, stay=change.stay)
 

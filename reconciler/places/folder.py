@@ -87,7 +87,7 @@ class Folder(Protocol):
 
 
 def absolute(url: str) -> str:
-    """A local path from the root on, with its ``~`` expanded; a URL as it is. Raises as ``scheme_of_path`` does."""
+    """A local path from the root on, with its ``~`` expanded; a URL unchanged. Raises as ``scheme_of_path`` does."""
     return url if scheme_of_path(url) is not None else os.path.abspath(os.path.expanduser(url))
 
 
@@ -348,7 +348,7 @@ class SharedFolder:
             raise self._failure(why, f"the request to {changes} failed ({why})" if in_doubt else None) from err
 
     def _failure(self, why: str, in_doubt: str | None) -> Unreachable | OutcomeUnknown:
-        """The error for a failed request; ``in_doubt`` says why a change may have happened (None: none can have)."""
+        """The error for a failed request; ``in_doubt`` says why a change may have happened; None if none can."""
         if in_doubt is None:
             return Unreachable(
                 f"The files in {self.shown} could not be reached: {why}.",

@@ -42,7 +42,7 @@ class MemoryStore:
         common.check_name("group's name", group)
         with self._shared.lock:
             rows = list(self._shared.rows.get(group, {}).values())
-        return common.of_topics(rows, topics)
+        return common.rows_of_topics(rows, topics)
 
     def groups(self) -> list[str]:
         with self._shared.lock:
@@ -57,9 +57,9 @@ class MemoryStore:
             if conflicts:
                 return WriteResult(conflicts=conflicts)
             for change in changes:
-                new = common.stamped(change, now_ms)
+                new = common.with_time(change, now_ms)
                 rows[change.key] = Row(change.key, new, str(next(_versions)), of_stay=change.stay)
-        return common.written(changes)
+        return common.result_of(changes)
 
     def create(self) -> None:
         """Memory is always there."""

@@ -53,7 +53,7 @@ class Parameters:
         self._known.append(name)
         return self._values.pop(name, None)
 
-    def filled(self, name: str) -> str | None:
+    def given_text(self, name: str) -> str | None:
         """The parameter's text, which must not be empty; None where the address does not have it."""
         text = self.text(name)
         if text == "":
@@ -150,7 +150,7 @@ def number_in(parameters: Parameters, *, required: bool = False) -> Number:
 
 
 def number_of(address: str) -> Number:
-    """What the numbers of a store mean, by its address, which is known to be right."""
+    """The meaning of a store's numbers, by its address, which is known to be right."""
     given = dict(pairs(address.partition("?")[2]))
     return Number(given.get(PARAMETER, Number.NEXT.value))
 

@@ -148,7 +148,7 @@ def dump(
     sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
     for each in ranges:
         time = written_at_ms
-        if each.stored is not None and not isinstance(each.stored, Malformed):  # else its line is copied as it is
+        if each.stored is not None and not isinstance(each.stored, Malformed):  # else its line is copied unchanged
             time = each.stored.written_at_ms
         sections.setdefault((each.origin, time), []).append(each.text)
     for (origin, time), texts in sections.items():

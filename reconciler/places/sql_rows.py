@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.core.anchors import Anchor, Names, StoredOffset, shown
 from reconciler.core.errors import Refused
 from reconciler.core.json_fields import INT32_MAX
-from reconciler.places.common import malformed, partition_of
+from reconciler.places.common import malformed_row, partition_of
 from reconciler.ports import UNKNOWN_PARTITION, Row, TopicPartition
 
 MAX_CELL = 16 * 1024 * 1024
@@ -118,7 +118,7 @@ class Decoder:
             if not isinstance(change, int):
                 raise ValueError("the number of its change is not a whole number")
         except ValueError as err:
-            return malformed(key, str(err), group=group, place=self._place, version=token)
+            return malformed_row(key, str(err), group=group, place=self._place, version=token)
         return Row(key, stored, version(name, change), of_stay=stay)
 
     def misnamed(self, group: str, topic: str | bytes, partition: object) -> Row:
@@ -126,4 +126,4 @@ class Decoder:
         name = topic.decode(errors="replace") if isinstance(topic, bytes) else topic
         number = partition if isinstance(partition, int) and 0 <= partition <= INT32_MAX else UNKNOWN_PARTITION
         problem = "its group or its topic is stored as bytes, not as text"
-        return malformed(TopicPartition(name, number), problem, group=group, place=self._place)
+        return malformed_row(TopicPartition(name, number), problem, group=group, place=self._place)

@@ -194,7 +194,7 @@ class TableStore(common.JobsOwnStore):
         """The group's rows, ordered by topic and partition; a row's time is that of its commit."""
         common.check_group(group, self._at.of_group, self._at.table)
         wanted = common.wanted_topics(topics)
-        return common.of_topics(self._rows(group, wanted), wanted)
+        return common.rows_of_topics(self._rows(group, wanted), wanted)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""

@@ -26,7 +26,7 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartit
 from reconciler.core.errors import Refused
 from reconciler.core.json_fields import FieldError, json_object
 from reconciler.core.text import partition_of
-from reconciler.places.common import malformed
+from reconciler.places.common import malformed_row
 from reconciler.places.parameters import Number
 from reconciler.ports import Row
 
@@ -57,12 +57,12 @@ class Commit:
 
 
 class OlderGone(Exception):
-    """The commits before those that were read are gone, or more than may be read; the message says which."""
+    """Older commits have been removed, or exceed the number that may be read; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Where offsets stand in a commit, and what they are. ``within``: the keys that lead to them in its JSON.
+    """The place of offsets in a commit, and their meaning. ``within``: the keys that lead to them in its JSON.
 
     ``place`` names the table and the property, for sentences.
     """
@@ -185,7 +185,7 @@ def row_of(
             raise ValueError(f"{shown(value)} is not a partition's number")
         stored = StoredOffset(kept.number.stored(value), None, at_ms)
     except ValueError as error:
-        return malformed(
+        return malformed_row(
             key, str(error), group=group, place=where, version=version, hint="Correct what the job writes."
         )
     return Row(key, stored, version)
@@ -202,9 +202,9 @@ def row_of_column(
 
 
 def offsets_in(found: object, within: Sequence[str] = ()) -> dict[TopicPartition, object]:
-    """The numbers of a commit's JSON, by topic and partition, as they stand there.
+    """The numbers of a commit's JSON, by topic and partition, unchanged.
 
-    A key that is no partition's number stands under ``UNKNOWN_PARTITION``, as its own value. Raises FieldError for
+    A key that is no partition's number is under ``UNKNOWN_PARTITION``, as its own value. Raises FieldError for
     anything that is not ``{topic: {partition: …}}`` at the place that the keys ``within`` lead to.
     """
     if isinstance(found, str):
@@ -235,7 +235,7 @@ def offsets_in(found: object, within: Sequence[str] = ()) -> dict[TopicPartition
 GROUP, PARTITION, TOPIC = "{group}", "{partition}", "{topic}"
 
 
-def filled(pattern: str, *, group: str, topic: str = "", partition: int = 0) -> str:
-    """The name that a pattern gives. A group or topic with a placeholder in it stays as it is."""
+def fill_pattern(pattern: str, *, group: str, topic: str = "", partition: int = 0) -> str:
+    """The name that a pattern gives. A placeholder within a group or topic is not replaced."""
     values = {GROUP: group, TOPIC: topic, PARTITION: str(partition)}
     return re.sub("|".join(map(re.escape, values)), lambda name: values[name[0]], pattern)

@@ -1,1 +1,1 @@
-"""What the product remembers: one append-only store, and the pure code above it."""
+"""The state of the product: one append-only store, and the pure code above it."""

@@ -22,7 +22,7 @@ RACES = 5
 
 
 class JobState:
-    """What the store has of one job. All methods raise what the store raises, and Refused for a damaged entry."""
+    """One job in the store. All methods raise as the store does, and Refused for a damaged entry."""
 
     def __init__(self, store: StateStore, job: str) -> None:
         self.store = store

@@ -77,7 +77,7 @@ def closing(location: int, run: str, at_ms: int) -> Entry:
 
 @dataclass(slots=True)
 class Recorder:
-    """What one run of a recorder appends; it holds no I/O and no clock."""
+    """The entries that one run of a recorder appends, without I/O and clock."""
 
     run: str
     known: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Recorder:
         return cls(run, known, _changed=set(known), _since_full=FULL_EVERY)
 
     def note(self, numbers: Numbers, begun: Numbers | None = None) -> None:
-        """What is known now of partitions that changed, and of all that the running batch reads (``begun``)."""
+        """Take the numbers of partitions that changed, and of all that the running batch reads (``begun``)."""
         begun = dict(begun or {})
         self._changed |= {key for key, end in begun.items() if self.begun.get(key) != end}
         self.begun = begun
@@ -133,7 +133,7 @@ class Recorder:
 
 
 def known_of(entries: Iterable[Entry], key: StreamPartition) -> list[Known[Anchor]]:
-    """What the entries, oldest first, know of one partition, oldest first; a number once."""
+    """The known numbers of one partition in the entries, which come oldest first; each number once, oldest first."""
     found: dict[tuple[int, bool], Known[Anchor]] = {}
     for entry in entries:
         for each in (entry.numbers.get(key), entry.begun.get(key)):

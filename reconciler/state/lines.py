@@ -62,7 +62,7 @@ class JobLines:
 
 
 def newest(job: JobState) -> JobLines:
-    """What the store has of a job. Raises what the store raises."""
+    """The lines of a job in the store. Raises as the store does."""
     history = job.history()
     since = list(takewhile(lambda each: each.phase is not Phase.LIVES, reversed(history)))
     kept = history[len(history) - len(since) - 1 :] if history else []
@@ -76,7 +76,7 @@ def newest(job: JobState) -> JobLines:
 
 
 def missing(job: JobState, lines: JobLines) -> JobLines:
-    """What of the lines the store does not have. Raises Changed for what contradicts it, and what the store raises."""
+    """The lines that the store lacks. Raises Changed for a line that contradicts it, and as the store does."""
     there, history = job.plans(), {each.number: each for each in job.history()}
     for number, plan in lines.plans.items():
         if number in there and there[number] != plan:
@@ -293,7 +293,7 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
 def objects_in(
     lines: Iterable[str], read: Callable[[Mapping[str, Any]], T], *, longest: int
 ) -> Iterator[tuple[int, T]]:
-    """What ``read`` makes of the JSON object in each line, with the line's number; blank lines are skipped.
+    """The results of ``read`` on the JSON object in each line, with the line's number; blank lines are skipped.
 
     ``longest``: characters, including the line break. Raises ConfigError naming the line where it is longer, has no
     object, or ``read`` raises FieldError; and after ``MOST_LINES``.

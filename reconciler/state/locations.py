@@ -70,7 +70,7 @@ def first(cluster: str, stamp: Stamp, checkpoint: str | None = None) -> Location
 
 
 def moving(here: Location, to: str, stamp: Stamp) -> Location:
-    """The entry of ``move --to``. ``to`` may be where the job lives: its numbers are found anew there.
+    """The entry of ``move --to``. ``to`` may be where the job lives: its numbers are then searched for again.
 
     Raises ConfigError if the job is already moving there, Changed if it is moving elsewhere or being written.
     """

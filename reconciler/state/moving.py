@@ -40,17 +40,17 @@ class NewNumber:
     record: Anchor | None
     stay: int
     left: Stored[Anchor]
-    """What the new number was found from."""
+    """The stored number from which the new one was found."""
 
 
 class Place(Protocol):
     """Where a job keeps its numbers, by the topics' names on one cluster."""
 
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
-        """What the keys hold; those that hold nothing are left out."""
+        """The content of the keys; empty keys are left out."""
 
     def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
-        """Raise Changed if ``replace`` would, for what the keys hold now."""
+        """Raise Changed if ``replace`` would, for the current content of the keys."""
 
     def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> str | None:
         """Write the numbers by compare-and-set. Returns the path of the copy, for a checkpoint.

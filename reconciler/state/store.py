@@ -7,7 +7,7 @@ one writer: the entry is there whole, or not at all.
 - S2  Each entry has a nonce. A back-end whose reply is lost, or whose client repeated the request, is asked what the
       number holds: the nonce decides. If that cannot be read either, the outcome is unknown (exit code 7).
 - S3  A pruned number is free again. A writer that comes so late takes its entry back: at least ``LEAST_KEPT`` newer
-      ones are there, and the one before is not.
+      ones exist, and the one before does not.
 - S4  Creating a store appends one number twice. A system that accepts both cannot keep state, and is refused: some
       S3-compatible stores ignore If-None-Match.
 - S5  A store has a random id, made with it. Reading one that was never created raises ``NotCreated``.
@@ -63,7 +63,7 @@ class Backend(Protocol):
     def read_one(self, log: str, number: int) -> Held | None: ...
 
     def remove(self, log: str, number: int) -> None:
-        """Remove one entry, if it is there."""
+        """Remove one entry, if it exists."""
 
     def prune(self, log: str, upto: int) -> None:
         """Remove the entries up to that number, the oldest first: a kill leaves no gap."""
@@ -92,7 +92,7 @@ class StateStore:
 
     @property
     def id(self) -> str:
-        """The store's id, by which an old copy of it or another one is told apart. Raises NotCreated."""
+        """The random id, which distinguishes this store from others. Raises NotCreated."""
         if self._id is None:
             found = self.read(_IDENTITY, newest=1)
             if not found:

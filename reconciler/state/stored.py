@@ -13,7 +13,7 @@ writes there, or the place was put back), a number of another stay, or nothing.
 - N5  Any other number is beyond an entry, and proven up to that entry. Where no other cluster's number can be under its
       key, or its row names the stay, it is the job's own, and the job starts there.
 - N6  Elsewhere a driver that was not stopped, or a table that was put back, may have left it: the job starts at the
-      entry. This stay has processed all records before it, whoever wrote the number.
+      entry. This stay has processed all records before it, whichever driver wrote the number.
 
 Each reading bounds what is read again: by a start at the number (``again``), and by a move from the last proven record
 (``ahead``). The bounds are in records, and hold for what the job processed before it was read.
@@ -78,7 +78,7 @@ class PlanRow(Generic[R]):
     again: int
     older: int
     replaced: frozenset[int | None]
-    """What is under the partition's key and is not the job's: it means ``number`` (N2)."""
+    """The content of the partition's key that is not the job's: it means ``number`` (N2)."""
     left: Stored[R]
     """The number on the cluster that the job leaves."""
 
@@ -96,7 +96,7 @@ class Doubt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a place holds under a partition's key."""
+    """The content of a place under a partition's key."""
 
     number: int | None
     of_stay: int | None = None

@@ -14,7 +14,7 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartit
 from reconciler.core.errors import ExitCode, Refused
 from reconciler.core.json_fields import FieldError
 from reconciler.places.parameters import Number
-from reconciler.places.table_offsets import Commit, CommitOffsets, Lists, OlderGone, filled, offsets_in, rows_of
+from reconciler.places.table_offsets import Commit, CommitOffsets, Lists, OlderGone, fill_pattern, offsets_in, rows_of
 from reconciler.ports import Row
 from tests.hostile.fuzz import attempt
 
@@ -163,6 +163,7 @@ def test_a_table_without_offsets_has_no_rows() -> None:
 
 def test_a_name_is_filled_once() -> None:
     assert (
-        filled("{group}-{topic}-{partition}", group="{topic}", topic="a.{group}", partition=3) == "{topic}-a.{group}-3"
+        fill_pattern("{group}-{topic}-{partition}", group="{topic}", topic="a.{group}", partition=3)
+        == "{topic}-a.{group}-3"
     )
-    assert filled("plain {x}", group="g") == "plain {x}"
+    assert fill_pattern("plain {x}", group="g") == "plain {x}"

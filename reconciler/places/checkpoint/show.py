@@ -114,7 +114,7 @@ class CheckpointStore(common.JobsOwnStore):
         common.check_name("group's name", group)
         found, copied = read_folder(self._folder), copied_offsets(read_manifest(self._folder))
         rows = _end_rows(found) if self._ends else _start_rows(found)
-        return common.of_topics([_numbered(row, copied) for row in rows] if copied else rows, topics)
+        return common.rows_of_topics([_numbered(row, copied) for row in rows] if copied else rows, topics)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused: a checkpoint also holds state that belongs to its offsets."""

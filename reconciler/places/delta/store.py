@@ -21,7 +21,7 @@ from typing import Any
 from reconciler.core.errors import Refused
 from reconciler.places.delta.table import DeltaAt, DeltaCommit, is_restore, restored_version
 from reconciler.places.table_address import TableAddress, TableColumns, TableStore, no_table, parse
-from reconciler.places.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
+from reconciler.places.table_offsets import Commit, OlderGone, fill_pattern, row_of, row_of_column, rows_of
 from reconciler.ports import OffsetStore, Row, TopicPartition
 
 EXAMPLE = (
@@ -64,7 +64,7 @@ class DeltaStore(TableStore):
                 return self._of_columns(table, self._at.columns, group, topics)
             if self._at.layout == "txn":
                 return self._of_transactions(table, group, topics)
-            name = filled(self._at.field, group=group)
+            name = fill_pattern(self._at.field, group=group)
             found = commits(self._delta.commits(table), name, self._at.walk)
             return rows_of(found, self._at.kept(f"commits' {name}"), group)
 
@@ -78,7 +78,7 @@ class DeltaStore(TableStore):
         rows = []
         for topic in sorted(names):
             for number in range(at.partitions + 1):
-                app_id = filled(at.app_id, group=group, topic=topic, partition=number)
+                app_id = fill_pattern(at.app_id, group=group, topic=topic, partition=number)
                 version = table.transaction_version(app_id)
                 if version is None:
                     continue
@@ -146,7 +146,7 @@ def _note_of_restore(found: Iterable[DeltaCommit]) -> str:
 
 
 def commits(found: Iterable[DeltaCommit], name: str, walk: int) -> Iterator[Commit]:
-    """What the field ``name`` of a table's commits holds, newest first. Raises OlderGone at the end of the log.
+    """The field ``name`` of a table's commits, newest first. Raises OlderGone at the end of the log.
 
     ``found``: the commits that the log has, newest first. One without ``commitInfo`` may be any.
     """
@@ -165,7 +165,7 @@ def commits(found: Iterable[DeltaCommit], name: str, walk: int) -> Iterator[Comm
         raise OlderGone(
             f"walk={walk} lets a read look at no more commits"
             if left > 0 and read == walk
-            else "the table's log before those is gone, or lacks the information on a commit"
+            else "the table's older log has been removed, or lacks the information on a commit"
         )
 
 

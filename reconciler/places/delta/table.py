@@ -53,7 +53,7 @@ class DeltaAt:
         self._setting = setting
 
     def table(self) -> Any | None:
-        """The table as it is now; None if there is none. To be called within ``errors``."""
+        """The current table; None if there is none. To be called within ``errors``."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -66,7 +66,7 @@ class DeltaAt:
             return None
 
     def at_version(self, version: int) -> Any | None:
-        """The table as it was at this version; None if its log has been removed. To be called within ``errors``."""
+        """The table at this version; None if its log has been removed. To be called within ``errors``."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -78,8 +78,8 @@ class DeltaAt:
     def commits(self, table: Any) -> Iterator[DeltaCommit]:
         """The table's commits, newest first, until one that its log no longer has. To be called within ``errors``.
 
-        They are read by their names: ``history`` leaves out those without ``commitInfo``, and counts past them; and it
-        reads those that were made since ``table`` was opened, and counts them from its version.
+        They are read by their names, since ``history`` leaves out commits without ``commitInfo``, and includes commits
+        made after ``table`` was opened, and so counts both wrong.
         """
         from deltalake._internal import DeltaFileSystemHandler
 

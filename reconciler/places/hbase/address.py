@@ -37,7 +37,7 @@ class _Parts:
         return HBaseTable(self.endpoint, self.table_name, families)
 
     def function(self, name: str) -> Callable[..., object] | None:
-        spec = self.parameters.filled(name)
+        spec = self.parameters.given_text(name)
         return load_function(name, spec) if spec else None
 
 
@@ -110,7 +110,7 @@ def _metrics(parts: _Parts) -> OffsetStore:
 def _flowlet(parts: _Parts) -> OffsetStore:
     from reconciler.places.hbase import flowlet  # reads the log
 
-    spec = parts.parameters.filled("id_of")
+    spec = parts.parameters.given_text("id_of")
     id_of = None if spec is None else identity_from_spec(id=spec).id_of
     if id_of is None:
         raise ConfigError(
@@ -118,7 +118,7 @@ def _flowlet(parts: _Parts) -> OffsetStore:
             hint="For example id_of=python:package.module:function, or id_of=json:$.id",
         )
     key_of, find_message = parts.function("key_of"), parts.function("find")
-    name = parts.parameters.filled("column")
+    name = parts.parameters.given_text("column")
     column = flowlet.VALUE if name is None else name.encode()
     if not column.startswith(cdap.FAMILY + b":"):
         raise ConfigError(f"column={column.decode()} is not a column of CDAP's family d.", hint="The usual one is d:c.")
@@ -127,7 +127,7 @@ def _flowlet(parts: _Parts) -> OffsetStore:
 
 
 def _cdap(parts: _Parts, layout: cdap.CdapLayout) -> OffsetStore:
-    of_group = parts.parameters.filled("of_group")
+    of_group = parts.parameters.given_text("of_group")
     table = parts.table({cdap.FAMILY: {}})
     return cdap.CdapStore(table, layout, parts.shown, of_group=of_group)
 

@@ -121,7 +121,7 @@ class AnchoredStore(HBaseStore):
         try:
             current = self._parsed(cells)
         except UnreadableRow as error:
-            return common.unread(key, error)
+            return common.unreadable_row(key, error)
         if current is None:
             return None
         return Row(key, current.entry.stored, current.version, of_stay=current.entry.stay)
@@ -149,7 +149,7 @@ class AnchoredStore(HBaseStore):
                 written += 1
             else:
                 lost.add(change.key)
-        return common.written(changes, lost)
+        return common.result_of(changes, lost)
 
     def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, Cells]:
         wanted = common.wanted_topics(topics)
@@ -167,7 +167,7 @@ class AnchoredStore(HBaseStore):
     def _put(self, name: bytes, current: _CurrentRow | None, change: Change, reason: str, now_ms: int) -> bool:
         """True if the change was made, False if another writer was first."""
         number = 1 if current is None else current.entry.change + 1
-        entry = RowChange(number, common.stamped(change, now_ms), reason, now_ms, change.stay)
+        entry = RowChange(number, common.with_time(change, now_ms), reason, now_ms, change.stay)
         value = encode(entry, secrets.token_hex(8))
         return self._table.put_if_unchanged(name, COLUMN, None if current is None else current.value, value)
 

@@ -293,7 +293,7 @@ class CdapStore(HBaseStore):
             try:
                 row = self._row(key, self._current(key, cells))
             except UnreadableRow as error:
-                row = common.unread(key, error)
+                row = common.unreadable_row(key, error)
             rows += [row] if row is not None else []
         return rows
 
@@ -309,7 +309,7 @@ class CdapStore(HBaseStore):
         lost = set(common.conflicts(changes, versions))
         writes = self._writes([change for change in changes if change.key not in lost], before)
         batches = (writes[start : start + BATCH] for start in range(0, len(writes), BATCH))
-        return common.written(changes, lost | write_parts(batches, lambda batch: self._carry_out(batch, now_ms)))
+        return common.result_of(changes, lost | write_parts(batches, lambda batch: self._carry_out(batch, now_ms)))
 
     def _check_group(self, group: str) -> None:
         common.check_group(group, self._of_group, f"the store {self.address}", why=": this layout has no groups")
@@ -346,7 +346,7 @@ class CdapStore(HBaseStore):
         return [_Write(key, before[key], cells) for key, cells in self._layout.new_cells(new).items()]
 
     def _carry_out(self, writes: Sequence[_Write], now_ms: int) -> set[TopicPartition]:
-        """Write the rows; the keys of those that another program changed first."""
+        """Write the rows. Returns the keys of the rows that another program changed first."""
         for write in writes:
             self._write(write, now_ms)
         now = self._look([write.key for write in writes])  # C3

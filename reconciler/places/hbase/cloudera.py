@@ -257,7 +257,7 @@ class ClouderaRows:
         for number in latest.texts:
             key, own = TopicPartition(topic, number), f"{version}-{number}"
             if (fault := latest.faults.get(number)) is not None:
-                rows.append(common.unread(key, unreadable(self.table, latest.row, fault), own))
+                rows.append(common.unreadable_row(key, unreadable(self.table, latest.row, fault), own))
             else:
                 stored = StoredOffset(latest.offsets[number], None, latest.epoch_ms)
                 rows.append(Row(key, stored, own))
@@ -305,10 +305,10 @@ class ClouderaStore(HBaseStore):
                 )
             by_topic.setdefault(change.key.topic, []).append(change)
         lost = write_parts(by_topic.items(), lambda part: self._write_topic(part[0], group, part[1], now_ms))
-        return common.written(changes, lost)
+        return common.result_of(changes, lost)
 
     def _write_topic(self, topic: str, group: str, changes: Sequence[Change], now_ms: int) -> Keys:
-        """Write one topic's changes; the keys of those that another writer changed first."""
+        """Write one topic's changes. Returns the keys of the rows that another writer changed first."""
         before = self._rows.latest(topic, group)
         versions = {row.key: row.version for row in self._rows.rows_of(topic, before)}
         lost = set(common.conflicts(changes, versions))

@@ -49,7 +49,7 @@ def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> UnreadableRo
 
 
 def write_parts(parts: Iterable[Part], write: Callable[[Part], set[TopicPartition]]) -> set[TopicPartition]:
-    """Write the parts in turn; the keys of all rows that had changed.
+    """Write the parts in turn. Returns the keys of all rows that had changed.
 
     Raises OutcomeUnknown where a part fails after the first.
     """

@@ -44,7 +44,7 @@ _SHELL_OPTIONS = {"maxVersions": "VERSIONS", "timeToLive": "TTL"}
 
 @dataclass(frozen=True, slots=True)
 class ThriftEndpoint:
-    """A Thrift server's address; ``transport`` and ``protocol`` are those that it was started with."""
+    """A Thrift server's address, and the ``transport`` and ``protocol`` that it was started with."""
 
     host: str
     port: int
@@ -82,7 +82,7 @@ class HBaseTable:
     # ------------------------------------------------------------ reading
 
     def rows(self, keys: Sequence[bytes]) -> dict[bytes, Cells]:
-        """Those of the rows that exist, with all their cells."""
+        """The existing ones of the rows, with all their cells."""
         found: dict[bytes, Cells] = {}
         for start in range(0, len(keys), PAGE):
             found |= _by_key(self._read(partial(self._get_rows, list(keys[start : start + PAGE]))))

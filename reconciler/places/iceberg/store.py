@@ -5,7 +5,7 @@
   its parents, so a table that was rolled back has the offsets that it had then.
 - ``layout=columns``: the largest offset of each topic and partition among the rows. Memory holds three columns of one
   file at a time, and a number for each partition. The table's own statistics choose the files: pyiceberg leaves out
-  those that hold none of the topics, and the files with the newest offsets come first. A file that holds one partition
+  files that hold none of the topics, and the files with the newest offsets come first. A file that holds one partition
   only is left out if no offset in it can be larger than one that was read. Statistics are bounds, not values (the
   format lets an upper bound be too large), so a number is only ever taken from rows.
 
@@ -21,7 +21,7 @@ from typing import Any
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.places.iceberg.table import IcebergAt, summary_of
 from reconciler.places.table_address import TableAddress, TableColumns, TableStore, no_table, parse
-from reconciler.places.table_offsets import Commit, OlderGone, filled, row_of_column, rows_of
+from reconciler.places.table_offsets import Commit, OlderGone, fill_pattern, row_of_column, rows_of
 from reconciler.ports import OffsetStore, Row
 
 EXAMPLE = (
@@ -63,7 +63,7 @@ class IcebergStore(TableStore):
                 return []
             if self._at.columns is not None:
                 return rows_in(table, newest, self._at, self._at.columns, group, topics)
-            name = filled(self._at.field, group=group)
+            name = fill_pattern(self._at.field, group=group)
             return rows_of(self._commits(table, newest, name), self._at.kept(f"snapshots' {name}"), group)
 
     def _newest(self, table: Any) -> Any | None:

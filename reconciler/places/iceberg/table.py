@@ -1,9 +1,9 @@
 """An Iceberg table, by its catalog (of pyiceberg's own configuration), by its folder or by its metadata file.
 
-A folder says which metadata file is the table's only if Hadoop's catalog wrote it: that one commits by renaming a file
-to the next ``vN.metadata.json`` (``HadoopTableOperations`` of Iceberg 1.11; ``vN.gz.metadata.json`` is compressed). All
-other catalogs write ``NNNNN-UUID.metadata.json`` first, then move a pointer of their own: a file whose writer lost the
-race, or died in between, stays and was never committed.
+A folder says which metadata file is the table's only if Hadoop's catalog wrote it. This catalog commits by renaming a
+file to the next ``vN.metadata.json`` (``HadoopTableOperations`` of Iceberg 1.11; ``vN.gz.metadata.json`` is
+compressed). All other catalogs write ``NNNNN-UUID.metadata.json`` first, then move a pointer of their own: a file whose
+writer lost the race, or died in between, stays and was never committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.waits import for_seconds, in_time, waiting
 
 _HADOOP = re.compile(r"v([0-9]+)(\.gz)?\.metadata\.json")
 _UNFINISHED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?")
-"""What Hadoop's catalog renames to ``vN.metadata.json``; a writer that died leaves it."""
+"""A file that Hadoop's catalog renames to ``vN.metadata.json``; a writer that died leaves it."""
 _METADATA = ".metadata.json"
 """In the name of every metadata file; of some old ones ``.gz`` follows it."""
 ANSWER_S = 30.0
@@ -48,7 +48,7 @@ class IcebergAt:
             )
 
     def table(self) -> Any | None:
-        """The table as it is now; None if there is none. To be called within ``errors``.
+        """The current table; None if there is none. To be called within ``errors``.
 
         Raises TimeoutError without an answer in ``ANSWER_S``.
         """

@@ -141,13 +141,13 @@ class KafkaGroupStore:
         conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
         good = [change for change in changes if change.key not in conflicts]
         new = {
-            change.key: Committed(change.new.offset, anchor_fields.encode(common.stamped(change, now_ms)))
+            change.key: Committed(change.new.offset, anchor_fields.encode(common.with_time(change, now_ms)))
             for change in good
         }
         self._refuse_unknown_topics(group, new)
         self._commit(group, new)
         _log.info("committed %d offsets of group %r: %s", len(new), group, reason)
-        return common.written(changes, conflicts)
+        return common.result_of(changes, conflicts)
 
     def create(self) -> None:
         """Nothing to do: a group comes with its first commit."""

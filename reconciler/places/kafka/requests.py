@@ -124,7 +124,7 @@ class GroupRequests:
         return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
 
     def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
-        """Those of the topics that exist. Creates none.
+        """The existing ones of the topics. Creates none.
 
         Raises Refused if this user may not describe one: it may exist or not. ``why`` ends the error's sentence.
         """

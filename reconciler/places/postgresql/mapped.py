@@ -3,8 +3,8 @@
 The store reads and writes only the mapped columns; in a new row, all others get their defaults. A batch is one
 transaction: if any row has changed, nothing is written. The table has no room for anchors.
 
-A view is only read. So is a table with a row for every batch (``newest_by``): only its job knows the other columns of a
-new row, and which value of ``newest_by`` its next batch takes.
+A view is only read. A table with a row for every batch (``newest_by``) is only read, too: only its job knows the other
+columns of a new row, and the value of ``newest_by`` in its next batch.
 
 - M1  The rows of the batch's topics are locked, compared, and then changed where they still hold the old offset.
 - M2  Before rows are inserted, the table is locked against other writers: it may lack a unique constraint that would
@@ -86,7 +86,7 @@ class MappedStore:
             if conflicts:
                 raise Undo(WriteResult(conflicts=conflicts))
             self._put(db, group, sorted(changes, key=lambda change: change.key), found)
-            return common.written(changes)
+            return common.result_of(changes)
 
         return self._database.transaction(work)
 
@@ -196,7 +196,7 @@ class MappedStore:
     def _malformed(self, group: str, key: TopicPartition, problem: str, hint: str = "", *, version: str) -> Row:
         place = f"the table {self._columns.table} of {self._database.place}"
         hint = hint or "Correct the row, or the columns in the store's address."
-        return common.malformed(key, problem, group=group, place=place, version=f"{version}.malformed", hint=hint)
+        return common.malformed_row(key, problem, group=group, place=place, version=f"{version}.malformed", hint=hint)
 
     # ------------------------------------------------------------ group, table, columns
 

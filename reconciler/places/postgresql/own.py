@@ -79,7 +79,7 @@ class OwnStore:
                 raise Undo(WriteResult(conflicts=conflicts))
             # Every batch locks its rows in this order, so that two batches cannot deadlock.
             self._put(db, group, sorted(changes, key=lambda change: change.key), versions.keys(), now_ms)
-            return common.written(changes)
+            return common.result_of(changes)
 
         return self._transaction(work)
 
@@ -141,7 +141,7 @@ class OwnStore:
         updated, inserted = [], []
         for change, (number,) in zip(changes, sorted(found), strict=True):
             key = (group, change.key.topic, change.key.partition)
-            after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
+            after = sql_rows.to_columns(common.with_time(change, now_ms), change.stay)
             if change.key in there:
                 updated.append((number, *after, *key))
             else:

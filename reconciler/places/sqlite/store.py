@@ -61,7 +61,7 @@ class SqliteStore:
         name, found, blobs = self._read(ask)
         rows = [self._decoder.row(name, group, *values) for values in found if isinstance(values[0], str)]
         rows += [self._decoder.misnamed(group, *values) for values in blobs]
-        return common.of_topics(rows, topics)
+        return common.rows_of_topics(rows, topics)
 
     def groups(self) -> list[str]:
         statement = "SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp"
@@ -83,10 +83,10 @@ class SqliteStore:
             if not found:
                 for change in changes:
                     self._put(db, group, change, now_ms)
-        return WriteResult(conflicts=found) if found else common.written(changes)
+        return WriteResult(conflicts=found) if found else common.result_of(changes)
 
     def create(self) -> None:
-        """Make the file with its empty tables, unless it is there. Its directory must exist."""
+        """Make the file with its empty tables, unless it exists. Its directory must exist."""
         with self._writing():
             pass
 
@@ -108,7 +108,7 @@ class SqliteStore:
     # ------------------------------------------------------------ connections
 
     def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
-        """The result of ``ask`` on the file as it was at one moment."""
+        """The result of ``ask`` on one state of the file."""
         if looked_at(self._path) is None:
             raise self._missing()
         with self._explained(), closing(self._connect("rw")) as db:
@@ -215,7 +215,7 @@ class SqliteStore:
         return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
 
     def _put(self, db: sqlite3.Connection, group: str, change: Change, now_ms: int) -> None:
-        after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
+        after = sql_rows.to_columns(common.with_time(change, now_ms), change.stay)
         values = (group, change.key.topic, change.key.partition, database.next_change(db), *after)
         marks = ", ".join("?" * len(values))
         db.execute(

@@ -113,7 +113,7 @@ class Ensemble:
         return self._read(paths, "get_children_async")
 
     def existing(self, paths: Collection[str]) -> set[str]:
-        """Those of the znodes that exist. Asking needs no permission."""
+        """The existing ones of the znodes. Asking needs no permission."""
         return {path for path, answer in self._read(paths, "exists_async").items() if answer is not None}
 
     def _read(self, paths: Collection[str], method: str) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def damaged(ensemble: Ensemble, path: str, err: NotDecimal | NotAListing) -> Refused:
+def damaged_znode(ensemble: Ensemble, path: str, err: NotDecimal | NotAListing) -> Refused:
     """The error for a znode that should hold offsets and does not."""
     form = "PARTITION:OFFSET,…" if isinstance(err, NotAListing) else "an offset in decimal"
     return Refused(

@@ -44,7 +44,7 @@ from reconciler.places.zookeeper.layouts import (
     Places,
     Single,
     check_name,
-    damaged,
+    damaged_znode,
     problem_of,
 )
 from reconciler.ports import UNKNOWN_PARTITION, Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
@@ -98,9 +98,9 @@ class ZookeeperStore:
             return []
         places = self._places(layout, wanted)
         keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
-        found = snapshot(self._ensemble, layout, keys, to_write=False)
+        found = take_snapshot(self._ensemble, layout, keys, to_write=False)
         rows = [row.row(key) for key, row in found.rows.items()]
-        rows += [common.unread(key, error) for key, error in found.faults.items()]
+        rows += [common.unreadable_row(key, error) for key, error in found.faults.items()]
         return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
@@ -150,7 +150,7 @@ class ZookeeperStore:
     def _places(self, layout: Layout, topics: Iterable[str] | None) -> Places:
         places = layout.znodes(self._ensemble, topics)
         if places is None:
-            raise missing(self._ensemble, layout)
+            raise no_store(self._ensemble, layout)
         return places
 
     def _lowest_folders(self, layout: Layout, places: Places) -> list[str]:
@@ -175,7 +175,7 @@ class ZookeeperStore:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """One row's offset as it is written, with its znode. ``shared`` as in its layout."""
+    """One row's offset and its text, with its znode. ``shared`` as in its layout."""
 
     entry: PartitionText
     node: Znode
@@ -195,14 +195,16 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The znodes of some rows at one moment, by path; ``rows`` are those that have an offset."""
+    """The znodes of some rows at one moment, by path; ``rows`` have an offset."""
 
     rows: Mapping[TopicPartition, StoredRow]
     nodes: Mapping[str, Znode | None]
     faults: Mapping[TopicPartition, Refused] = field(default_factory=dict)
 
 
-def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition], *, to_write: bool = True) -> Snapshot:
+def take_snapshot(
+    ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition], *, to_write: bool = True
+) -> Snapshot:
     """The rows as they are now, and with them all other rows in the same shared znodes.
 
     Raises Refused where a znode should hold an offset and holds something else; without ``to_write``, such rows are
@@ -220,7 +222,7 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition],
         try:
             found = layout.entries(node.data, partition)
         except (NotDecimal, NotAListing) as err:
-            error = damaged(ensemble, path, err)
+            error = damaged_znode(ensemble, path, err)
             if to_write:
                 raise error from err
             faults[TopicPartition(key.topic, UNKNOWN_PARTITION if partition is None else partition)] = error
@@ -244,13 +246,13 @@ def write_offsets(ensemble: Ensemble, layout: Layout, changes: Sequence[Change])
             ) from err
         lost += conflicts
         done += len(batch) - len(conflicts)
-    return common.written(changes, lost)
+    return common.result_of(changes, lost)
 
 
 def _write_batch(ensemble: Ensemble, layout: Layout, batch: Sequence[Change]) -> Sequence[TopicPartition]:
-    """Write those changes whose rows are as expected, all together. The keys of the others."""
+    """Write the changes whose rows are as expected, all together. Returns the keys of the others."""
     for _ in range(ATTEMPTS):
-        before = snapshot(ensemble, layout, [change.key for change in batch])
+        before = take_snapshot(ensemble, layout, [change.key for change in batch])
         lost = common.conflicts(batch, {key: row.version for key, row in before.rows.items()})
         operations = _operations(layout, before, [change for change in batch if change.key not in lost])
         if not operations or ensemble.commit([*_folders(ensemble, layout, operations), *operations]):
@@ -291,11 +293,11 @@ def _folders(ensemble: Ensemble, layout: Layout, operations: Sequence[Operation]
     above = {path for operation in operations if isinstance(operation, Create) for path in ancestors(operation.path)}
     existing = ensemble.existing([*above, layout.base])
     if layout.base not in existing:
-        raise missing(ensemble, layout)
+        raise no_store(ensemble, layout)
     return [Create(path) for path in sorted(above - existing, key=lambda path: (path.count("/"), path))]
 
 
-def missing(ensemble: Ensemble, layout: Layout) -> Refused:
+def no_store(ensemble: Ensemble, layout: Layout) -> Refused:
     """The error for an address without a store."""
     return NotCreated(
         f"There is no znode {layout.base} at {ensemble.name}.",
