@@ -1,7 +1,7 @@
-"""For PySpark jobs: keep anchors while the job runs, and start it at corrected offsets after a failover.
+"""For PySpark jobs: keep anchors while the job runs, and start it at the right offsets after a move.
 
 In: the start that the hook hands over, and a job's query or its range batches. Out: Spark's Kafka source, the journal
-of the job's stay, or rows with anchors; and counts of what a failover lost or repeated (``audit``).
+of the job's stay, or rows with anchors. ``audit`` counts the records that a failover lost or repeated.
 
 ``from reconciler.spark import job`` is all that a job needs. Import the other submodules by name.
 """
@@ -14,7 +14,7 @@ __all__ = ["job"]
 
 
 def __getattr__(name: str) -> Any:
-    """``job``, loaded at its first use: the hook imports a part of this room at every start, and needs none of it."""
+    """``job``, loaded at its first use: other parts of this room do without it."""
     if name == "job":
         from reconciler.spark.started import job
 
