@@ -95,7 +95,7 @@ def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_the_mir
         assert found[place] == audit_world.expected_without_source(history, by), place
     # Ten records were sent twice: the destination alone cannot know that the job's second reading was one too many.
     assert figures(result, "possibly_doubled")[(world.one, 0)] == {"possibly_doubled": 10}
-    assert any("a mirror has sent twice" in said for said in result.notes)
+    assert any("a mirror sent them twice" in said for said in result.notes)
 
 
 def test_the_command_on_parquet_without_partitions_gives_figures_and_all_findings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -149,7 +150,7 @@ def test_a_mistyped_header_compares_nothing_and_is_not_clean_though_records_are_
     assert [(each.compared, each.not_compared) for each in found.clusters] == [(0, 40)] * 2
     assert reasons(found) == {"nothing_read", "no_id"}
     told = " ".join(each.text for each in found.uncompared)
-    assert "80 records of the logs have no id" in told
+    assert re.search(r"80 records of .* have no id", told)
     assert "No record of events-0, events-1 has one." in told
     assert "Correct the job's id" in told
 
