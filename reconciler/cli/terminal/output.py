@@ -6,14 +6,13 @@ several lines and colours: only ``line``, ``wrap`` and the renderers of this fol
 Secrets are removed on the way. ``show`` looks at every text once more, and lets nothing pass but line feeds and this
 program's own sequences.
 
-All text is composed in Unicode; a stream writes an ASCII replacement for a sign that its encoding lacks. A pipe's
+All text is Unicode; a stream writes an escape for a character that its encoding lacks. A pipe's
 reader may end before the command does, like ``head``. The command carries on and ends with the same exit code: a hook
 that ended with 0 would let its job start.
 """
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import os
@@ -156,8 +155,7 @@ def width(stream: TextIO | None = None) -> int:
 # ---------------------------------------------------------------- streams made safe
 
 
-_PLAIN = {"≤": "<=", "…": "...", "·": "|", "–": "-", "→": "->"}
-_ERRORS = "reconciler.plain"
+_ERRORS = "backslashreplace"
 
 
 class _Pipe(io.FileIO):
@@ -182,8 +180,7 @@ class _Pipe(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr replace characters that their encoding lacks, and ignore a reader that has ended."""
-    codecs.register_error(_ERRORS, _plain)
+    """Let stdout and stderr escape characters that their encoding lacks, and ignore a reader that has ended."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
@@ -220,11 +217,6 @@ def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     )
 
 
-def _as_shown(sign: str) -> str:
-    """``sign`` as stdout will show it."""
-    return sign if can_show(sign) else "".join(_PLAIN.get(each, escape(each)) for each in sign)
-
-
 def can_show(text: str, stream: TextIO | None = None) -> bool:
     """Whether the stream (stdout) has all characters of ``text`` in its encoding."""
     if text.isascii():
@@ -234,17 +226,6 @@ def can_show(text: str, stream: TextIO | None = None) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    """The ASCII text for characters that could not be encoded, and the position to continue at."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text, at, written = error.object, error.start, ""
-    while at < error.end:
-        written += _PLAIN.get(text[at], escape(text[at]))
-        at += 2 if text[at : at + 2] == "≤ " else 1  # a cell keeps its width
-    return written, at
 
 
 # ---------------------------------------------------------------- text in columns
@@ -270,14 +251,13 @@ def cut(text: str, columns: int, *, keep_end: bool = False) -> str:
     """``text`` shortened to ``columns``, with an ellipsis for the part left out (the beginning, if ``keep_end``)."""
     if columns_of(text) <= columns:
         return text
-    mark = _as_shown(ELLIPSIS)
-    left = max(0, columns - len(mark))
+    left = max(0, columns - len(ELLIPSIS))
     if keep_end:
         kept = "".join(reversed(list(_fitting(reversed(text), left))))
         while kept and _width(kept[0]) == 0:  # combines with a character that was left out
             kept = kept[1:]
-        return mark + kept
-    return "".join(_fitting(iter(text), left)) + mark
+        return ELLIPSIS + kept
+    return "".join(_fitting(iter(text), left)) + ELLIPSIS
 
 
 def _fitting(characters: Iterator[str], columns: int) -> Iterator[str]:
