@@ -66,7 +66,7 @@ def why(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def looked_at(path: str) -> os.stat_result | None:
+def stat_if_there(path: str) -> os.stat_result | None:
     """The file or folder at a path; None if there certainly is none.
 
     ``os.path.exists`` would call it missing in two more cases. Here these raise: Refused if this user may not look
@@ -84,8 +84,8 @@ def looked_at(path: str) -> os.stat_result | None:
 
 
 def is_folder(path: str) -> bool:
-    """Whether the path is a folder. Raises as ``looked_at`` does."""
-    found = looked_at(path)
+    """Whether the path is a folder. Raises as ``stat_if_there`` does."""
+    found = stat_if_there(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 

@@ -113,7 +113,7 @@ class ReadsApart(Protocol):
         """Prepare the process for reading these topics. Never raises: errors surface in the read."""
 
 
-def apart(log: LogReader) -> ReadsApart | None:
+def separate_reads(log: LogReader) -> ReadsApart | None:
     """The log, if another process reads its records."""
     return log if getattr(log, "reads_apart", False) is True else None  # type: ignore[return-value]
 

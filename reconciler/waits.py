@@ -78,10 +78,10 @@ def for_seconds(seconds: float) -> LeftS:
 
 def in_time(act: Callable[[], T], seconds: float) -> T:
     """The result of ``act``, or TimeoutError after so many seconds; then ``act`` continues in a daemon thread."""
-    return beside(act)(seconds)
+    return in_thread(act)(seconds)
 
 
-def beside(act: Callable[[], T]) -> Callable[..., T]:
+def in_thread(act: Callable[[], T]) -> Callable[..., T]:
     """Call ``act`` in a daemon thread. The returned function waits for its result, or for so many seconds at most.
 
     Then it raises TimeoutError, and ``act`` continues.
@@ -94,7 +94,7 @@ def beside(act: Callable[[], T]) -> Callable[..., T]:
         except BaseException as err:  # noqa: BLE001 - raised again below
             done.append((False, err))
 
-    thread = threading.Thread(target=run, name="beside", daemon=True)
+    thread = threading.Thread(target=run, name="in_thread", daemon=True)
     thread.start()
 
     def result(seconds: float | None = None) -> T:
@@ -109,7 +109,7 @@ def beside(act: Callable[[], T]) -> Callable[..., T]:
     return result
 
 
-def heard() -> None:
+def note_answer() -> None:
     """Note that this thread's waits have had an answer: they begin again."""
     with _lock:
         for wait in _waits.get(threading.get_ident(), ()):

@@ -61,7 +61,7 @@ def dump(anchor: Anchor, called: FieldNames) -> dict[str, object]:
     return fields
 
 
-def known(fields: Mapping[str, object]) -> dict[str, object]:
+def without_none(fields: Mapping[str, object]) -> dict[str, object]:
     """Only the fields that have a value."""
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -111,7 +111,7 @@ def dump_stored(stored: StoredOffset | None) -> dict[str, object]:
         if stored.written_at_ms is not None:
             fields["written_at_ms"] = stored.written_at_ms
         if stored.anchor is not None:
-            fields["anchor"] = known(dump(stored.anchor, LONG))
+            fields["anchor"] = without_none(dump(stored.anchor, LONG))
     return fields
 
 
@@ -180,7 +180,7 @@ def _text(stored: StoredOffset, *, with_id: bool) -> str:
         content["w"] = stored.written_at_ms
     if stored.anchor is not None:
         kept = stored.anchor if with_id else replace(stored.anchor, id=None)
-        content["a"] = known(dump(kept, SHORT))
+        content["a"] = without_none(dump(kept, SHORT))
     return json_fields.compact(content)
 
 

@@ -46,7 +46,7 @@ class MirrorCheckpoint:
         return f"{self.upstream:,}→{self.downstream:,}"
 
     @property
-    def named(self) -> str:
+    def description(self) -> str:
         return f'MirrorMaker\'s checkpoint {self} of group "{self.group}"'
 
 
@@ -156,7 +156,7 @@ def evidence_for(
     existed, given = Existed.of(pairs), Given(pairs.syncs)
     returns = _returns([each for each in pairs.checkpoints if each not in copied], existed)
     if copy := next((each for each in reversed(usable) if each in copied), None):
-        note = "; ".join(filter(None, (f"{copy.named} {PROVES_NOTHING}", note)))
+        note = "; ".join(filter(None, (f"{copy.description} {PROVES_NOTHING}", note)))
     return MirrorEvidence(
         offset=offset,
         below=below,

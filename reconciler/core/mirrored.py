@@ -316,7 +316,7 @@ def _by_checkpoint(
     distance = case.evidence.offset - checkpoint.upstream
     offsets = "offset" if distance == 1 else "offsets"
     where = f"{distance:,} {offsets} before the stored one" if distance else "the stored offset itself"
-    detail = f"{checkpoint.named}, {where}"
+    detail = f"{checkpoint.description}, {where}"
     return case.conclude(finding, detail, most=most if limit is None else min(limit, most))
 
 

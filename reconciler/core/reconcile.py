@@ -128,7 +128,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     if evidence is not None and evidence.is_of_source and question.identity.source_value_of is not None:
         by_number = yield from find_by_carried(question, evidence.offset)
         if isinstance(by_number, Finding) and (by_number.verdict is Verdict.LOST or not at_start):
-            found = yield from judged_by_row_age(question, by_number)
+            found = yield from judge_by_row_age(question, by_number)
             return (yield from not_beyond_own(question, found))
         carried = f"; {by_number}"
     if at_start:
@@ -136,7 +136,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     if evidence is not None:
         by_mirror = yield from find_by_mirror(question, evidence)
         if by_mirror is not None:
-            found = yield from judged_by_row_age(question, by_mirror)
+            found = yield from judge_by_row_age(question, by_mirror)
             if found.verdict is Verdict.EXACT:
                 return found
             if found.resume_offset is not None or not question.by_row_time:
@@ -272,7 +272,7 @@ def _skips(question: Question, offset: int, found: Finding, start: int) -> Searc
     return Skips(surely, count + unread)
 
 
-def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
+def judge_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     """The finding; ``unresolved`` where the record in front of its place is newer than the row.
 
     A place found by a number alone has only processed records in front of it, so they existed when the number was

@@ -72,7 +72,7 @@ def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorE
         dated = {sync.downstream for sync in (*syncs[-LATEST:], *evidence.below, *evidence.above)}
         places = dated.union(*(again.places() for again in _sent_again(syncs)))
         records = yield from records_at(places, edges.start, end)
-        kept = confirmed(pairs, end, {place: records[place] for place in dated & records.keys()}, records)
+        kept = confirmed_syncs(pairs, end, {place: records[place] for place in dated & records.keys()}, records)
         reason = "nothing here confirms that the mirror to this cluster wrote them"
     below, above = closest(evidence.offset, kept)
     if (below, above) == (evidence.below, evidence.above):
@@ -106,7 +106,7 @@ def contradiction(pairs: Pairs, end: int) -> str:
     return ""
 
 
-def confirmed(
+def confirmed_syncs(
     pairs: Pairs, end: int, records: Mapping[int, Record], around: Mapping[int, Record] = NO_RECORDS
 ) -> list[Sync]:
     """The syncs that something confirms. ``records`` are at the places of some of them, ``around`` at the places where

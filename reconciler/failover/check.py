@@ -39,8 +39,8 @@ from reconciler.near import NearTopics
 from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkRow
 from reconciler.plan.start import why_stopped
-from reconciler.ports import ClusterInfo, LogReader, apart
-from reconciler.waits import beside
+from reconciler.ports import ClusterInfo, LogReader, separate_reads
+from reconciler.waits import in_thread
 
 TAIL_TOTAL = 200_000
 """Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
@@ -197,7 +197,7 @@ def _search(
 
         found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)
-    described = beside(lambda: reader.describe(topics))  # while the rows are made
+    described = in_thread(lambda: reader.describe(topics))  # while the rows are made
     plans = [_job_plan(config, job, found, by_person, by_hand, near) for job in gathered]
     _refuse_recreated(cluster, described())
     return _Searched(cluster.cluster_id, gathered, plans)
@@ -207,7 +207,7 @@ def _described_and_stored(
     config: Config, jobs: Sequence[Job], outside: Outside, reader: LogReader, topics: Iterable[str]
 ) -> tuple[ClusterInfo, list[JobRows]]:
     """The destination, and what the jobs' stores hold, each read while the other is."""
-    described = beside(partial(_describe, outside, reader, topics))
+    described = in_thread(partial(_describe, outside, reader, topics))
     try:
         stored = [read_rows(config, job, outside) for job in jobs]
     except Exception:
@@ -219,7 +219,7 @@ def _described_and_stored(
 def _describe(outside: Outside, reader: LogReader, topics: Iterable[str]) -> ClusterInfo:
     """The destination and its topics, which are soon read."""
     cluster = reader.describe(topics)
-    if (log := apart(outside.reader)) is not None:
+    if (log := separate_reads(outside.reader)) is not None:
         log.expect(cluster.topics)
     return cluster
 

@@ -37,7 +37,7 @@ from reconciler.kafka.mirror.account import (
     partition_account,
     settings,
 )
-from reconciler.kafka.mirror.grade import Grade, grades, newest_ms, own_offset, wanted
+from reconciler.kafka.mirror.grade import Grade, grade_request, grades, newest_ms, own_offset
 from reconciler.kafka.mirror.reading import Known, Wanted, read_pairs
 from reconciler.kafka.mirror.records import Heartbeats, read_positions
 from reconciler.ports import LogReader, Row, TopicPartition
@@ -216,7 +216,7 @@ def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str
         asked = {}
         for at in (at for at in job.places if at.key in rows):
             own = [each for each in known.checkpoints.get(at.destination, ()) if each.group in job.job.group_names]
-            if (graded := wanted(rows[at.key], mirrors_offset(at, own))) is not None:
+            if (graded := grade_request(rows[at.key], mirrors_offset(at, own))) is not None:
                 asked[at.destination] = graded
         for place, grade in grades(reader, job.job.identity, asked).items():
             found |= {(group, place): grade for group in job.job.group_names}

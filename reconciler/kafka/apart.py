@@ -31,7 +31,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.sent import unpack
 from reconciler.kafka.worker import DONE, FAILED, IN_BULK, error_of, receive, send
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
-from reconciler.waits import for_seconds, heard, waited_s, waiting
+from reconciler.waits import for_seconds, note_answer, waited_s, waiting
 
 MOST_ENDED = 100
 MIB = 1024 * 1024
@@ -133,7 +133,7 @@ class ApartReader:
                     if kind == FAILED:
                         whole = True
                         raise error_of(bytes(frame[1:]))
-                    heard()
+                    note_answer()
                     for index, chunk in unpack(frame[1:]):
                         yield group[index], chunk
                 whole = True

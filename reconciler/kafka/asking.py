@@ -73,7 +73,7 @@ class Asker(Generic[W]):
         self._replies: SimpleQueue[tuple[W, _Answered]] = SimpleQueue()
         self._orders: SimpleQueue[tuple[W, Sequence[Asking]] | None] = SimpleQueue()
         self._open = 0
-        count = 0 if not apart else 1 if ports.apart(log.reader) is None else 2
+        count = 0 if not apart else 1 if ports.separate_reads(log.reader) is None else 2
         self._threads = [Thread(target=self._work, name="asker", daemon=True) for _ in range(count)]
 
     def __enter__(self) -> Self:

@@ -89,13 +89,13 @@ class Connection:
 
     def admin(self) -> AdminClient:
         """A new admin client. Raises ConfigError for settings that cannot be used."""
-        return self.made(AdminClient, {"allow.auto.create.topics": "false"})
+        return self.new_client(AdminClient, {"allow.auto.create.topics": "false"})
 
     def consumer(self, properties: Mapping[str, Any]) -> Consumer:
         """A new consumer; ``properties`` override the user's settings. Raises ConfigError as ``admin`` does."""
-        return self.made(Consumer, properties)
+        return self.new_client(Consumer, properties)
 
-    def made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
+    def new_client(self, kind: Any, properties: Mapping[str, Any]) -> Any:
         """A new client of this class of the library, as ``consumer``. The error names every unknown property."""
         settings, unknown = {**self._settings, **properties, "error_cb": self._hear}, list[str]()
         while True:

@@ -8,7 +8,7 @@ from threading import Lock
 from reconciler.core.probes import Chunk
 from reconciler.kafka.reader import AT_ONCE
 from reconciler.kafka.records import turns
-from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition, apart
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition, separate_reads
 
 BURST_S = 1.0
 """Seconds after which unused requests expire."""
@@ -62,10 +62,10 @@ class LimitedReader:
 
     @property
     def reads_apart(self) -> bool:
-        return apart(self._reader) is not None
+        return separate_reads(self._reader) is not None
 
     def expect(self, topics: Mapping[str, TopicInfo]) -> None:
-        if (reader := apart(self._reader)) is not None:
+        if (reader := separate_reads(self._reader)) is not None:
             reader.expect(topics)
 
     def describe(self, topics: Iterable[str]) -> ClusterInfo:

@@ -41,7 +41,7 @@ from reconciler.kafka.errors import UNANSWERED, Needs
 from reconciler.kafka.records import FetchWait, Gathering, arrived, turns, turns_of
 from reconciler.kafka.sent import frames, pack, unpack
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
-from reconciler.waits import heard
+from reconciler.waits import note_answer
 
 if TYPE_CHECKING:
     from reconciler.kafka.apart import ApartReader
@@ -313,7 +313,7 @@ class KafkaLogReader:
                     self._forget()
                     raise
                 if news:
-                    heard()
+                    note_answer()
                     if wait.on_news(gathering.answered):
                         break
                     full = self._sparing or (most is not None and gathering.bytes >= most)

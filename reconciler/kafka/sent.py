@@ -187,7 +187,7 @@ class ReadColumns(NamedTuple):
     """Empty if no record has any. As in ``SentColumns``, a text stands for headers that cannot be read."""
 
 
-def taken(messages: list[Any]) -> ReadColumns:
+def columns_of(messages: list[Any]) -> ReadColumns:
     """Consumed messages, column by column."""
     # One call a column and no loop in Python: this runs over every record.
     kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
@@ -220,8 +220,10 @@ def headers_of(messages: list[Any]) -> list[Any]:
             found.append(str(TopicPartition(message.topic(), message.partition())))
 
 
-def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], ReadColumns] = taken) -> list[bytes]:
-    """The indexes of requests and the chunks that answer them, as parts of a frame. ``taken`` reads their records."""
+def pack(
+    answers: Sequence[tuple[int, Chunk]], columns_of: Callable[[list[Any]], ReadColumns] = columns_of
+) -> list[bytes]:
+    """Parts of a frame: the indexes of requests and the chunks that answer them. ``columns_of`` reads their records."""
     messages: list[Any] = []
     chunks, withheld = [], []
     for index, chunk in answers:
@@ -232,7 +234,7 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Read
             counted = chunk.counted and (chunk.counted.count, chunk.counted.last, chunk.counted.oldest_ms)
             chunks.append((index, chunk.next_offset, chunk.out_of_range, counted, len(own)))
             messages += own
-    found = taken(messages)
+    found = columns_of(messages)
     columns = {
         "offsets": found.offsets,
         "stamps": found.stamps,

@@ -162,12 +162,12 @@ def _answer_singly(
 
 def _answer_in_bulk(connection: socket.socket, requests: Sequence[ReadRequest], reader: BulkReader) -> Sequence[int]:
     """Answer the requests that the bulk reader can; return the indexes of the others."""
-    from reconciler.kafka.bulk.reading import taken
+    from reconciler.kafka.bulk.reading import columns_of
 
     left = set(range(len(requests)))
     for answers in reader.read(requests):
         for frame in frames(answers):
-            send(connection, CHUNKS, *pack(frame, taken))
+            send(connection, CHUNKS, *pack(frame, columns_of))
         left.difference_update(index for index, _ in answers)
     return sorted(left)
 

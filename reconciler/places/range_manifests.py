@@ -116,7 +116,7 @@ def line_of(
         content["from"] = from_offset
     content["until"] = stored.offset
     if stored.anchor is not None:
-        content["anchor"] = anchor_fields.known(anchor_fields.dump(stored.anchor, LONG))
+        content["anchor"] = anchor_fields.without_none(anchor_fields.dump(stored.anchor, LONG))
     if stay is not None:
         content["stay"] = stay
     return json_fields.compact(content)

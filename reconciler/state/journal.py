@@ -219,7 +219,7 @@ def dump_known(known: Known[Anchor]) -> dict[str, Any]:
     """A number with its record, in short names: a journal has many."""
     fields: dict[str, Any] = {"number": known.number}
     if known.record is not None:
-        fields |= anchor_fields.known(anchor_fields.dump(known.record, anchor_fields.SHORT))
+        fields |= anchor_fields.without_none(anchor_fields.dump(known.record, anchor_fields.SHORT))
     for name in ("again", "older"):
         if getattr(known, name):
             fields[name] = getattr(known, name)

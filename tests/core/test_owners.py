@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
-from reconciler.core.syncs import NEAR, SHORTLY_MS, confirmed, contradiction
+from reconciler.core.syncs import NEAR, SHORTLY_MS, confirmed_syncs, contradiction
 from tests.memory_log import MemoryRecord
 
 EARLY, LATE = 1_000, 1_000 + 2 * SETTLED_MS
@@ -79,43 +79,43 @@ def record(place: int, made_ms: int) -> MemoryRecord:
 
 
 def test_syncs_alone_confirm_nothing() -> None:
-    assert confirmed(pairs(), END, {101: record(101, EARLY - SHORTLY_MS - 10)}) == []
-    assert confirmed(pairs(delivered=648), END, {}) == []
-    assert confirmed(Pairs(), END, {}) == []
+    assert confirmed_syncs(pairs(), END, {101: record(101, EARLY - SHORTLY_MS - 10)}) == []
+    assert confirmed_syncs(pairs(delivered=648), END, {}) == []
+    assert confirmed_syncs(Pairs(), END, {}) == []
 
 
 @pytest.mark.parametrize("age_ms", [0, 12, SHORTLY_MS])
 def test_a_record_that_was_made_shortly_before_confirms_its_sync(age_ms: int) -> None:
     apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
-    assert confirmed(pairs(syncs=apart), END, {101: record(101, LATE - age_ms)}) == [apart[1]]
-    assert confirmed(pairs(syncs=apart), END, {101: record(101, LATE + 1)}) == []
+    assert confirmed_syncs(pairs(syncs=apart), END, {101: record(101, LATE - age_ms)}) == [apart[1]]
+    assert confirmed_syncs(pairs(syncs=apart), END, {101: record(101, LATE + 1)}) == []
 
 
 def test_the_last_sync_is_confirmed_by_what_connect_committed() -> None:
     apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
-    assert confirmed(pairs(syncs=apart, delivered=698), END, {}) == [apart[1]]
+    assert confirmed_syncs(pairs(syncs=apart, delivered=698), END, {}) == [apart[1]]
 
 
 def test_a_sync_is_confirmed_by_the_checkpoint_that_it_gave() -> None:
     apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
-    assert confirmed(pairs(checkpoint(660, 102, LATE + 2 * SETTLED_MS), syncs=apart), END, {}) == [apart[1]]
-    assert confirmed(pairs(checkpoint(520, 1, LATE), syncs=apart), END, {}) == [apart[0]]
-    assert confirmed(pairs(checkpoint(520, 20, LATE), syncs=apart), END, {}) == [], "MirrorMaker before 3.5"
-    assert confirmed(pairs(checkpoint(520, 1, EARLY), syncs=apart), END, {}) == [], "it was not known yet"
+    assert confirmed_syncs(pairs(checkpoint(660, 102, LATE + 2 * SETTLED_MS), syncs=apart), END, {}) == [apart[1]]
+    assert confirmed_syncs(pairs(checkpoint(520, 1, LATE), syncs=apart), END, {}) == [apart[0]]
+    assert confirmed_syncs(pairs(checkpoint(520, 20, LATE), syncs=apart), END, {}) == [], "MirrorMaker before 3.5"
+    assert confirmed_syncs(pairs(checkpoint(520, 1, EARLY), syncs=apart), END, {}) == [], "it was not known yet"
     equal = (Sync(101, 101, EARLY),)
     copy, other = checkpoint(101, 101), checkpoint(60, 1, EARLY)
-    assert confirmed(pairs(copy, syncs=equal), END, {}) == [], "it may be a copy of the group's own number"
-    assert confirmed(pairs(other, copy, syncs=equal), END, {}) == list(equal)
+    assert confirmed_syncs(pairs(copy, syncs=equal), END, {}) == [], "it may be a copy of the group's own number"
+    assert confirmed_syncs(pairs(other, copy, syncs=equal), END, {}) == list(equal)
 
 
 def test_between_two_syncs_of_one_distance_every_number_has_its_place() -> None:
     line = (Sync(500, 0, EARLY), Sync(560, 60, EARLY + SETTLED_MS), Sync(601, 101, LATE))
-    assert confirmed(pairs(syncs=line, delivered=649), END, {}) == list(line)
+    assert confirmed_syncs(pairs(syncs=line, delivered=649), END, {}) == list(line)
     behind = (*line, Sync(630, 130, LATE + 2 * SETTLED_MS))
-    assert confirmed(pairs(syncs=behind), END, {101: record(101, LATE)}) == list(line), "a gap may lie in between"
+    assert confirmed_syncs(pairs(syncs=behind), END, {101: record(101, LATE)}) == list(line), "a gap may lie in between"
 
 
 def test_a_delivery_without_a_pause_is_of_one_mirror() -> None:
     """Its first records are old, and then it delivers them as they come."""
     gaps = (Sync(500, 0, EARLY), Sync(580, 60, EARLY + 5), Sync(700, 101, EARLY + 9))
-    assert confirmed(pairs(syncs=gaps), END, {101: record(101, EARLY)}) == list(gaps)
+    assert confirmed_syncs(pairs(syncs=gaps), END, {101: record(101, EARLY)}) == list(gaps)

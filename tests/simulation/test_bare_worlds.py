@@ -195,7 +195,7 @@ def test_few_places_are_right_by_chance(two_ways: Tally) -> None:
 
 @pytest.mark.thorough
 def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syncs, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
+    monkeypatch.setattr(syncs, "confirmed_syncs", lambda pairs, *_: usable_syncs(pairs.syncs))
     assert finds(partial(try_seeds, name="both-ways"), blocks(900, 1100, 50), "skips", at_least=2)
 
 
@@ -226,7 +226,7 @@ def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.Monk
         yield from ()
         return finding
 
-    monkeypatch.setattr(reconcile, "judged_by_row_age", believing)
+    monkeypatch.setattr(reconcile, "judge_by_row_age", believing)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 600, 50), "passes")
 
 

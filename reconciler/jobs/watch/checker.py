@@ -30,7 +30,7 @@ from reconciler.failover.mirrored import mirrors_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
-from reconciler.kafka.mirror.grade import Grade, grades, lags_ms, wanted
+from reconciler.kafka.mirror.grade import Grade, grade_request, grades, lags_ms
 from reconciler.kafka.mirror.records import Checkpoints, Heartbeats
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan
@@ -362,7 +362,7 @@ class MirrorWatch:
         for at in (at for at in gathered.places if at.destination in rows):
             row = rows[at.destination]
             own = mirrors_offset(at, self._checkpoints.of(gathered.job.group_names, at.destination))
-            if (graded := wanted(row, own)) is not None:
+            if (graded := grade_request(row, own)) is not None:
                 asked[at.destination] = graded
             elif own is not None and row.finding is not Verdict.BEHIND:
                 unproven.add(row.topic)

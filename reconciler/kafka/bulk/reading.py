@@ -28,7 +28,7 @@ from aiokafka.record import MemoryRecords
 
 from reconciler.core.probes import Chunk, Counted
 from reconciler.kafka.bulk import wire
-from reconciler.kafka.bulk.wire import Name, Settings, translated
+from reconciler.kafka.bulk.wire import Name, Settings, translate_settings
 from reconciler.kafka.sent import ReadColumns
 from reconciler.ports import ReadRequest
 
@@ -89,7 +89,7 @@ class BulkReader:
     def _may_be_used(self) -> bool:
         """Whether every setting of the client can be translated."""
         if self._settings is None:
-            self._settings = translated(self._client)
+            self._settings = translate_settings(self._client)
             if self._settings is None:
                 self._failures = MOST_FAILURES
         return self._settings is not None
@@ -131,7 +131,7 @@ class BulkReader:
                     part = parts.popleft()
                     under_way.append((part, self._ask(part.leader, part.fetch())))
                 part, asked = under_way.popleft()
-                answer = list(wire.fetched(self._run(asked)))
+                answer = list(wire.parse_fetch(self._run(asked)))
                 too_large: dict[Name, Place] = {}
                 yield from self._sort(answer, part, too_large)
                 if part.waiting:
@@ -189,7 +189,7 @@ class BulkReader:
             return
         if not self._known.of:
             self._known_until = monotonic() + LEADERS_S
-        brokers, leaders = wire.leaders(self._run(self._look_up(unknown)))
+        brokers, leaders = wire.parse_leaders(self._run(self._look_up(unknown)))
         self._stale.difference_update(unknown)
         self._known.brokers.update(brokers)
         self._known.of.update(leaders)
@@ -372,7 +372,7 @@ def _size(records: list[Any]) -> int:
         return sum(map(len, filter(None, map(_VALUE, records))))
 
 
-def taken(records: list[Any]) -> ReadColumns:
+def columns_of(records: list[Any]) -> ReadColumns:
     """Records of batches, column by column."""
     count = len(records)
     appended = any(map(_KIND, records))

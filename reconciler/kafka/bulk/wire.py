@@ -108,7 +108,7 @@ class Fetched(NamedTuple):
     batches: memoryview
 
 
-def leaders(content: memoryview) -> Leaders:
+def parse_leaders(content: memoryview) -> Leaders:
     """The leaders in an answer to ``Metadata``; partitions without a leader are left out."""
     at, brokers = INT.size, {}
     count, at = _int(content, at)
@@ -134,7 +134,7 @@ def leaders(content: memoryview) -> Leaders:
     return Leaders(brokers, found)
 
 
-def fetched(content: memoryview) -> Iterator[Fetched]:
+def parse_fetch(content: memoryview) -> Iterator[Fetched]:
     """The partitions in an answer to ``Fetch``."""
     topics, at = _int(content, INT.size)
     for _ in range(topics):
@@ -186,7 +186,7 @@ class Settings:
     options: Mapping[str, Any]
 
 
-def translated(client: Mapping[str, Any]) -> Settings | None:
+def translate_settings(client: Mapping[str, Any]) -> Settings | None:
     """None for settings that ask for anything which is not certain to mean the same there.
 
     Raises OSError (of which the errors of TLS are) for files that cannot be used.

@@ -52,7 +52,7 @@ class Graded:
     own: int
 
 
-def wanted(row: PartitionPlan, own: int | None) -> Graded | None:
+def grade_request(row: PartitionPlan, own: int | None) -> Graded | None:
     """The grade wanted for a checked row; None if nothing is proven, or MirrorMaker has no offset."""
     resume = row.resume_offset
     if (
@@ -97,14 +97,14 @@ def _skips(
 ) -> int:
     """How many records of [``at``, ``own``) a start at ``own`` never reads; the log is [``start``, ``end``)."""
     before = between(reader, place, max(start, at - MOST_COMPARED), at)
-    return unread(
+    return count_unread(
         [_name(identity, record) for record in before],
         [_name(identity, record) for record in between(reader, place, at, own)],
         {_name(identity, record) for record in between(reader, place, own, min(end, own + 2 * MOST_COMPARED))},
     )
 
 
-def unread(before: Sequence[object], passed: Sequence[object], follow: set[object]) -> int:
+def count_unread(before: Sequence[object], passed: Sequence[object], follow: set[object]) -> int:
     """How many records a start behind ``passed`` never reads. Pure.
 
     From the proven place on, records are new until one comes that was there before: from there on they are sent again.

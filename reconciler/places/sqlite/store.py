@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
-from reconciler.fileio import is_folder, looked_at
+from reconciler.fileio import is_folder, stat_if_there
 from reconciler.places import common, sql_rows
 from reconciler.places.parameters import wrong_address
 from reconciler.places.sqlite import database
@@ -74,7 +74,7 @@ class SqliteStore:
         during COMMIT: the changes may be there or not.
         """
         common.check_changes(group, changes)
-        if looked_at(self._path) is None:
+        if stat_if_there(self._path) is None:
             found = common.conflicts(changes, {})
             if found or not changes:
                 return WriteResult(conflicts=found)  # no reason to create the file
@@ -93,7 +93,7 @@ class SqliteStore:
     def check_writable(self, group: str) -> None:
         """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
         common.check_name("group's name", group)
-        if looked_at(self._path) is not None:
+        if stat_if_there(self._path) is not None:
             self._read(lambda _: None, empty_is_missing=False)
             if not _allowed(self._path, os.W_OK):
                 raise Refused(
@@ -109,7 +109,7 @@ class SqliteStore:
 
     def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
         """The result of ``ask`` on one state of the file."""
-        if looked_at(self._path) is None:
+        if stat_if_there(self._path) is None:
             raise self._missing()
         with self._explained(), closing(self._connect("rw")) as db:
             db.execute("PRAGMA query_only = ON")
@@ -121,7 +121,7 @@ class SqliteStore:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
-        if looked_at(self._path) is None:
+        if stat_if_there(self._path) is None:
             self._check_parent()
         with self._explained(), closing(self._connect("rwc")) as db:
             # IMMEDIATE: rows that this transaction reads cannot change before it writes.

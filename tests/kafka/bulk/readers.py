@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.core.probes import Chunk
-from reconciler.kafka.bulk.reading import BulkReader, taken
+from reconciler.kafka.bulk.reading import BulkReader, columns_of
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.records import turns
 from reconciler.kafka.sent import frames, pack, unpack
@@ -24,7 +24,7 @@ def answered(reader: BulkReader, requests: Sequence[ReadRequest]) -> dict[int, C
     found: dict[int, Chunk] = {}
     for answers in reader.read(requests):
         for frame in frames(answers):
-            chunks = dict(unpack(memoryview(b"".join(pack(frame, taken)))))
+            chunks = dict(unpack(memoryview(b"".join(pack(frame, columns_of)))))
             assert not chunks.keys() & found.keys()
             found |= chunks
     return found

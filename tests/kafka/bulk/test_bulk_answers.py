@@ -180,7 +180,7 @@ def come(reader: BulkReader, content: memoryview) -> Future[memoryview]:
 
 def test_an_answers_parts_are_found() -> None:
     partitions = [(3, NO_ERROR, 4, batch(0, 4)), (5, OUT_OF_RANGE, -1, b"")]
-    first, second = wire.fetched(answer(partitions, aborted=[(7, 8), (9, 10)]))
+    first, second = wire.parse_fetch(answer(partitions, aborted=[(7, 8), (9, 10)]))
     assert (first.name, first.error, first.high, bytes(first.batches)) == ((TOPIC, 3), 0, 4, batch(0, 4))
     assert (second.name, second.error, bytes(second.batches)) == ((TOPIC, 5), OUT_OF_RANGE, b"")
 
@@ -286,7 +286,7 @@ def test_leaders_are_asked_for_again_after_an_error(monkeypatch: pytest.MonkeyPa
         return memoryview(b"")
 
     monkeypatch.setattr(reader, "_look_up", look_up)
-    monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
+    monkeypatch.setattr(wire, "parse_leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
     answers = iter([[(0, NOT_LEADER, -1, b"")], *[[(0, NO_ERROR, 4, batch(0, 4))]] * 2])
     monkeypatch.setattr(reader, "_ask", lambda leader, fetch: come(reader, answer(next(answers))))
     found = [list(answered(reader, [request(0, 9)])) for _ in range(3)]
@@ -304,7 +304,7 @@ def test_leaders_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(reading, "monotonic", lambda: now)
     monkeypatch.setattr(reader, "_look_up", look_up)
-    monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
+    monkeypatch.setattr(wire, "parse_leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
     monkeypatch.setattr(reader, "_ask", lambda leader, fetch: come(reader, answer([(0, NO_ERROR, 4, batch(0, 4))])))
     for now in (100.0, 100.0 + reading.LEADERS_S, 100.1 + reading.LEADERS_S):
         assert list(answered(reader, [request(0, 9)])) == [0]

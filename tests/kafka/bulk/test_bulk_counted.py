@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.kafka.bulk.reading import Place, taken
+from reconciler.kafka.bulk.reading import Place, columns_of
 from reconciler.kafka.sent import pack, unpack
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import seen
@@ -22,7 +22,7 @@ def read(request: ReadRequest, *answers: bytes, high: int) -> Any:
     place = Place(0, request)
     done = [place.take(memoryview(content), high) for content in answers]
     assert done == [False] * (len(answers) - 1) + [True]
-    ((_, chunk),) = unpack(memoryview(b"".join(pack([(0, place.chunk())], taken))))
+    ((_, chunk),) = unpack(memoryview(b"".join(pack([(0, place.chunk())], columns_of))))
     return chunk
 
 

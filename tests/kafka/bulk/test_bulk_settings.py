@@ -14,18 +14,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from reconciler.kafka.bulk.wire import translated
+from reconciler.kafka.bulk.wire import translate_settings
 
 SERVERS = {"bootstrap.servers": "one:9092, two:9093"}
 LOGIN = {"sasl.username": "u", "sasl.password": "p"}
 
 
 def test_addresses_and_the_name_of_the_client_are_taken_over() -> None:
-    found = translated({**SERVERS, "client.id": "c", "log_level": 0})
+    found = translate_settings({**SERVERS, "client.id": "c", "log_level": 0})
     assert found is not None
     assert found.servers == (("one", 9092), ("two", 9093))
     assert found.options == {"client_id": "c", "security_protocol": "PLAINTEXT"}
-    unnamed = translated(SERVERS)
+    unnamed = translate_settings(SERVERS)
     assert unnamed is not None
     assert unnamed.options["client_id"] == "reconciler"
 
@@ -33,7 +33,7 @@ def test_addresses_and_the_name_of_the_client_are_taken_over() -> None:
 @pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_logins_are_taken_over(key: str, mechanism: str) -> None:
-    found = translated({**SERVERS, **LOGIN, "security.protocol": "sasl_plaintext", key: mechanism})
+    found = translate_settings({**SERVERS, **LOGIN, "security.protocol": "sasl_plaintext", key: mechanism})
     assert found is not None
     assert found.options == {
         "client_id": "reconciler",
@@ -72,7 +72,7 @@ SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     ids=str,
 )
 def test_settings_that_may_mean_something_else_are_not_taken(settings: dict[str, Any]) -> None:
-    assert translated({**SERVERS, **settings}) is None
+    assert translate_settings({**SERVERS, **settings}) is None
 
 
 def authority(folder: Path) -> Path:
@@ -88,7 +88,10 @@ def authority(folder: Path) -> Path:
 
 def test_tls_checks_as_much_as_the_other_client_does(tmp_path: Path) -> None:
     tls = {**SERVERS, "security.protocol": "SSL", "ssl.ca.location": str(authority(tmp_path))}
-    named, unnamed = translated(tls), translated({**tls, "ssl.endpoint.identification.algorithm": "none"})
+    named, unnamed = (
+        translate_settings(tls),
+        translate_settings({**tls, "ssl.endpoint.identification.algorithm": "none"}),
+    )
     assert named is not None
     assert unnamed is not None
     contexts = [each.options["ssl_context"] for each in (named, unnamed)]
@@ -96,4 +99,4 @@ def test_tls_checks_as_much_as_the_other_client_does(tmp_path: Path) -> None:
     assert [each.check_hostname for each in contexts] == [True, False]
     assert len(contexts[0].get_ca_certs()) == 1, "the system's authorities would be trusted, too"
     with pytest.raises(OSError, match="No such file"):
-        translated({**tls, "ssl.ca.location": str(tmp_path / "none")})
+        translate_settings({**tls, "ssl.ca.location": str(tmp_path / "none")})

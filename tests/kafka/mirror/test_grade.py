@@ -7,7 +7,7 @@ import pytest
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.kafka.mirror import grade
-from reconciler.kafka.mirror.grade import Grade, Graded, grades, own_offset, unread
+from reconciler.kafka.mirror.grade import Grade, Graded, count_unread, grades, own_offset
 from reconciler.ports import TopicPartition
 from tests.in_memory import content
 from tests.memory_log import MemoryLog
@@ -54,7 +54,7 @@ def test_where_too_much_lies_between_every_offset_counts(monkeypatch: pytest.Mon
 
 
 def test_equal_records_that_follow_are_taken_for_copies() -> None:
-    assert unread([0, 1], [2, 3, 1, 9], {2}) == 1
+    assert count_unread([0, 1], [2, 3, 1, 9], {2}) == 1
 
 
 def test_a_checkpoint_for_a_later_offset_is_not_compared() -> None:
