@@ -553,3 +553,14 @@ def test_a_misspelt_required_key_is_one_fault_that_suggests_the_right_one(tmp_pa
     (fault,) = found
     assert f"{key} is missing, and {slip} is not a known key." in fault.message
     assert fault.hint == f"Did you mean {key}?"
+
+
+def test_a_required_signature_needs_a_trusted_key(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(f"{LEAST}\n[trust]\nrequire_signature = true\n")
+    found = read_config(path)
+    assert isinstance(found, list)
+    (fault,) = found
+    assert "[trust] require_signature is true, and no key is trusted." in fault.message
+    path.write_text(f'{LEAST}\n[trust]\nrequire_signature = true\ntrusted_keys = ["a.pem"]\n')
+    assert not isinstance(read_config(path), list)
