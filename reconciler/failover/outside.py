@@ -129,7 +129,7 @@ def connect(client: Mapping[str, str], *, timeout_s: float, memory: int) -> Iter
     hold. Raises ConfigError for properties that the client does not accept.
     """
     import_client()
-    from reconciler.kafka.apart import open_log
+    from reconciler.kafka.reading_process import open_log
     from reconciler.kafka.requests import topics_of
     from reconciler.places.registry import open_store
 
@@ -149,10 +149,10 @@ def log_of(config: Config) -> Callable[[], LogReader] | None:
     source = config.source
 
     def opened() -> LogReader:
-        from reconciler.kafka import apart
+        from reconciler.kafka import reading_process
 
         assert source is not None
-        return apart.open_log(source.client, timeout_s=LIMIT_S, memory=config.search.memory)
+        return reading_process.open_log(source.client, timeout_s=LIMIT_S, memory=config.search.memory)
 
     return None if source is None else opened
 

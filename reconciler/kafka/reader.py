@@ -44,7 +44,7 @@ from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import note_answer
 
 if TYPE_CHECKING:
-    from reconciler.kafka.apart import ApartReader
+    from reconciler.kafka.reading_process import ProcessReader
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class KafkaLogReader:
         timeout_s: float = 10.0,
         who: str = "destination",
         committed_only: bool = False,
-        records: ApartReader | None = None,
+        records: ProcessReader | None = None,
         sparing: bool = False,
         most_bytes: int | None = None,
     ) -> None:

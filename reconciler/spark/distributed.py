@@ -329,6 +329,6 @@ def missing_module(name: str) -> ConfigError:
 
 
 def _reader(orders: Orders) -> LogReader:
-    from reconciler.kafka.apart import open_log
+    from reconciler.kafka.reading_process import open_log
 
     return open_log(orders.client, timeout_s=orders.timeout_s, memory=orders.memory)

@@ -27,7 +27,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover import check, inputs
 from reconciler.failover.checkpoint import clone as checkpoint_clone
 from reconciler.jobs.watch import metrics
-from reconciler.kafka import apart, requests
+from reconciler.kafka import reading_process, requests
 from reconciler.places.hbase import anchored as hbase_anchored
 from reconciler.places.hbase import cdap, cloudera
 from reconciler.places.hbase.flowlet import Flowlet
@@ -85,7 +85,7 @@ def actions_of(command: str) -> list[str]:
     return [*full_parser().actions[command].actions]
 
 
-_OPEN_LOG, _SURVEYOR = apart.open_log, requests.Surveyor
+_OPEN_LOG, _SURVEYOR = reading_process.open_log, requests.Surveyor
 
 
 def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
@@ -119,7 +119,7 @@ class _Surveyor:
 def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_ms: Any) -> None:
     """Let every command read ``logs`` (by bootstrap servers), as one user, at the time that ``now_ms()`` gives."""
     reader = partial(_reader, logs)
-    monkeypatch.setattr(apart, "open_log", reader)
+    monkeypatch.setattr(reading_process, "open_log", reader)
     monkeypatch.setattr(init, "open_log", reader)
     for module in (init, requests):
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))

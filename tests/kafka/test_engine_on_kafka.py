@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.kafka.apart import MIB, open_log
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reading_process import MIB, open_log
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.bulk.readers import answered, bulk_reader

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.kafka.apart import open_log
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reading_process import open_log
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.mock_cluster import mock_cluster
 

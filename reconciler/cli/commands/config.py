@@ -99,7 +99,7 @@ def _with_topics(config: Config, options: argparse.Namespace, trials: Trials) ->
 
 
 def _world(config: Config) -> World:
-    from reconciler.kafka.apart import open_log
+    from reconciler.kafka.reading_process import open_log
     from reconciler.kafka.requests import topics_of
     from reconciler.places.registry import open_store
 

@@ -29,9 +29,9 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.text import command, counted
 from reconciler.failover import inputs
 from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.kafka.apart import open_log
 from reconciler.kafka.errors import SECTION
 from reconciler.kafka.mirror.topics import Mirror
+from reconciler.kafka.reading_process import open_log
 from reconciler.kafka.requests import Surveyor
 from reconciler.near import known_names
 from reconciler.places.parameters import is_undecided, suspicious_name

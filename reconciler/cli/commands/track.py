@@ -155,7 +155,7 @@ class Trackers:
 def _tracker(
     config: Config, jobs: Sequence[str], signals: StopSignals, located: Mapping[str, Located], waits_s: float
 ) -> Iterator[Tracker]:
-    from reconciler.kafka.apart import open_log
+    from reconciler.kafka.reading_process import open_log
 
     if config.source is None:
         raise ConfigError(

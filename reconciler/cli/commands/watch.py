@@ -207,7 +207,7 @@ class Process:
             return False
 
     def _checker(self, config: Config, every_s: float, until: ExitStack) -> JobChecker:
-        from reconciler.kafka.apart import open_log
+        from reconciler.kafka.reading_process import open_log
         from reconciler.places.registry import open_store
 
         # An outage must show in the next round, so a request may not take longer than the time between rounds.

@@ -102,7 +102,7 @@ def test_no_cluster_and_no_store_of_offsets_is_asked(moving: Moving, monkeypatch
     def asked(*_: object, **__: object) -> None:
         raise AssertionError("a cluster or a store was asked")
 
-    for name in ("reconciler.kafka.apart.open_log", "reconciler.places.registry.open_store"):
+    for name in ("reconciler.kafka.reading_process.open_log", "reconciler.places.registry.open_store"):
         monkeypatch.setattr(name, asked)
     before = moving.world.files()
     for words in ("", "--history", "--format json"):

@@ -48,7 +48,7 @@ def asked(*_: object, **__: object) -> None:
 
 
 def nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("reconciler.kafka.apart.open_log", "reconciler.places.registry.open_store"):
+    for name in ("reconciler.kafka.reading_process.open_log", "reconciler.places.registry.open_store"):
         monkeypatch.setattr(name, asked)
 
 

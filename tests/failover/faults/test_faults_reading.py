@@ -15,8 +15,8 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.kafka.apart import open_log
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
+from reconciler.kafka.reading_process import open_log
 from reconciler.kafka.records import Gathering
 from reconciler.plan.document import PartitionPlan
 from tests.demo.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
@@ -160,7 +160,8 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         frozen_at.append(time.monotonic())
 
     monkeypatch.setattr(
-        "reconciler.kafka.apart.open_log", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
+        "reconciler.kafka.reading_process.open_log",
+        lambda *given, **named: Acting(real(*given, **named), {call: freeze}),
     )
     try:
         ended = world.run(command, *arguments[command])

@@ -67,7 +67,7 @@ def test_jobs_whose_failures_take_long_leave_no_other_out(
         memory.save({0: stored(6)}, group=f"job-{number}")
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
     monkeypatch.setattr(watch, "check", slow)
-    monkeypatch.setattr("reconciler.kafka.apart.open_log", lambda *_, **__: memory.log)
+    monkeypatch.setattr("reconciler.kafka.reading_process.open_log", lambda *_, **__: memory.log)
     monkeypatch.setattr("reconciler.places.registry.open_store", lambda *_, **__: memory.store)
     jobs = "".join(JOB.format(name=f"job-{number}") for number in range(4))
     memory.config(jobs=jobs)

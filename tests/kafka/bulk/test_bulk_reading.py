@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka import worker
-from reconciler.kafka.apart import open_log
 from reconciler.kafka.bulk.reading import MOST_FAILURES
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reading_process import open_log
 from reconciler.kafka.sent import unpack
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bombs import MIB, plant

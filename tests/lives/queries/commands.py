@@ -48,13 +48,13 @@ def in_memory(logs: Mapping[str, MemoryLog], now_ms: Callable[[], int], folder: 
     import time
 
     from reconciler.cli import main
-    from reconciler.kafka import apart
+    from reconciler.kafka import reading_process
 
     def open_log(client: Mapping[str, Any], **_: object) -> MemoryLog:
         return logs[client["bootstrap.servers"].partition(":")[0]]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(apart, "open_log", open_log)
+        patch.setattr(reading_process, "open_log", open_log)
         patch.setattr(main, "_parser", lambda wanted, whole=True: _parser(tuple(wanted), whole))
         patch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
         patch.chdir(folder)

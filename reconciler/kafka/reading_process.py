@@ -44,7 +44,7 @@ class _Ended(Exception):
     """The process ended within a read."""
 
 
-class ApartReader:
+class ProcessReader:
     """Reads as ``KafkaLogReader.read`` does. ``settings``: its client, timeout_s and who; ``memory`` is in bytes."""
 
     def __init__(self, settings: Mapping[str, Any], memory: int) -> None:
@@ -231,7 +231,7 @@ def open_log(
     """
     settings = {"client": dict(client), "timeout_s": timeout_s, "who": who}
     try:
-        apart = ApartReader(settings, memory)
+        records = ProcessReader(settings, memory)
     except TypeError:
-        apart = None
-    return KafkaLogReader(client, timeout_s=timeout_s, who=who, records=apart)
+        records = None
+    return KafkaLogReader(client, timeout_s=timeout_s, who=who, records=records)

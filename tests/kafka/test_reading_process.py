@@ -24,11 +24,11 @@ from reconciler.core.probes import Chunk, Withheld
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
-from reconciler.kafka import apart, sent
-from reconciler.kafka.apart import ApartReader, _may_fork, open_log
+from reconciler.kafka import reading_process, sent
 from reconciler.kafka.asking import _part
 from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reading_process import ProcessReader, _may_fork, open_log
 from reconciler.kafka.worker import IN_BULK, error_of
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
 from tests.kafka.bombs import MIB, plant
@@ -180,7 +180,7 @@ def test_requests_of_one_place_share_that_it_was_withheld() -> None:
 def test_a_process_that_was_ended_is_replaced_by_a_program(bootstrap: str) -> None:
     """This process has clients by now, so it cannot be copied."""
     assert not _may_fork()
-    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
+    with closing(ProcessReader(settings(bootstrap), MEMORY)) as reader:
         for _ in range(2):
             (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
             assert chunk.next_offset == 10
@@ -190,7 +190,7 @@ def test_a_process_that_was_ended_is_replaced_by_a_program(bootstrap: str) -> No
 
 @pytest.mark.parametrize(("partitions", "started"), [(IN_BULK, True), (IN_BULK - 1, False)])
 def test_a_process_is_started_before_many_partitions_are_read(bootstrap: str, partitions: int, started: bool) -> None:
-    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
+    with closing(ProcessReader(settings(bootstrap), MEMORY)) as reader:
         reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(partitions)))})
         before = reader._process
         assert (before is not None) == started
@@ -204,9 +204,9 @@ def test_a_limit_of_processes_is_told_by_the_read(monkeypatch: pytest.MonkeyPatc
     def fail(descriptor: int) -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(apart, "_may_fork", lambda: True)
-    monkeypatch.setattr(apart, "_forked", fail)
-    with closing(ApartReader(settings("none:1"), MEMORY)) as reader:
+    monkeypatch.setattr(reading_process, "_may_fork", lambda: True)
+    monkeypatch.setattr(reading_process, "_forked", fail)
+    with closing(ProcessReader(settings("none:1"), MEMORY)) as reader:
         reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(IN_BULK)))})
         with pytest.raises(Refused, match="started: Resource temporarily unavailable") as caught:
             reader.read([ReadRequest(PLACES[0], 5, 100)])
@@ -222,7 +222,7 @@ def test_a_read_that_was_repeated_names_all_the_time_that_was_waited() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, waits.waiting("", waits.for_seconds(30)) as wait:
         wait.began -= 20
         place = f"127.0.0.1:{silent.getsockname()[1]}"
-        reader = ApartReader({**settings(place), "timeout_s": 1.0}, MEMORY)
+        reader = ProcessReader({**settings(place), "timeout_s": 1.0}, MEMORY)
         with closing(reader), pytest.raises(Unreachable, match=r"events-0: .* gave no answer in 2[1-9] s"):
             reader.read([ReadRequest(PLACES[0], 0, 1)])
 
@@ -238,7 +238,7 @@ def test_a_process_that_somebody_else_has_waited_for_is_not_killed(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number may be another process's by then."""
-    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
+    with closing(ProcessReader(settings(bootstrap), MEMORY)) as reader:
         reader.read([ReadRequest(PLACES[0], 5, 100)])
         assert reader._process is not None
         os.kill(reader._process._pid, signal.SIGKILL)
@@ -251,10 +251,10 @@ def test_a_process_that_somebody_else_has_waited_for_is_not_killed(
 
 ALONE = """
 import os, sys
-from reconciler.kafka import apart
+from reconciler.kafka import reading_process
 from reconciler.ports import ReadRequest, TopicPartition
-assert apart._may_fork()
-reader = apart.open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
+assert reading_process._may_fork()
+reader = reading_process.open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
 child = reader._records._process._pid
 print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, child)
 reader.close() if sys.argv[2] == "closed" else os._exit(0)
