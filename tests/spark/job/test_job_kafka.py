@@ -162,7 +162,7 @@ def test_a_job_without_a_hook_has_one_query_and_its_own_checkpoint(spark: Any, h
     writer = clicks.read(spark).writeStream.format("noop")
     query = writer.option("checkpointLocation", clicks.checkpoint).start()
     tracking = clicks.track(query)
-    with pytest.raises(ConfigError, match="tracked in this driver already"):
+    with pytest.raises(ConfigError, match="already tracks another query"):
         clicks.track(query)
     query.processAllAvailable()
     query.stop()
