@@ -297,7 +297,6 @@ class FilesStore:
         for number in self._numbers(below)[self._keep :]:
             if number < snapshot:
                 self._folder.remove(f"{below}/{range_manifests.name_of(number)}")
-        self._folder.tidy(below)
 
     # ------------------------------------------------------------ the folder
 

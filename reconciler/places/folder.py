@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from time import time
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,8 +35,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 15.0
 UNFINISHED = ".unfinished-"
-"""Prefix of the names of files that are being written."""
-LEFT_OVER_S = 24 * 3600
+"""Prefix of the names of files that are being written. A writer that was killed leaves one; it may be deleted."""
 
 _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
@@ -81,9 +79,6 @@ class Folder(Protocol):
 
     def may_be_written(self, below: str) -> bool:
         """False only if this user certainly may not write here."""
-
-    def tidy(self, below: str) -> None:
-        """Remove the unfinished files of writers that died more than ``LEFT_OVER_S`` ago."""
 
 
 def absolute(url: str) -> str:
@@ -182,7 +177,7 @@ class LocalFolder:
                 os.chmod(unfinished, 0o644)
                 name_new(unfinished, path, data)
             finally:
-                with suppress(OSError):  # the file may have its name by now; ``tidy`` removes what is left over
+                with suppress(OSError):  # the file may have its name by now
                     os.unlink(unfinished)
             sync_names(parent)
 
@@ -194,14 +189,6 @@ class LocalFolder:
         path = self._at(below)
         effective = os.access in os.supports_effective_ids
         return os.access(path if os.path.isdir(path) else self.shown, os.W_OK | os.X_OK, effective_ids=effective)
-
-    def tidy(self, below: str) -> None:
-        for name in self.names(below):
-            path = posixpath.join(self._at(below), name)
-            if name.startswith(UNFINISHED):
-                with suppress(OSError):
-                    if time() - os.stat(path).st_mtime > LEFT_OVER_S:
-                        os.unlink(path)
 
     def _at(self, name: str) -> str:
         return os.path.join(self.shown, name) if name else self.shown
@@ -308,9 +295,6 @@ class SharedFolder:
 
     def may_be_written(self, below: str) -> bool:
         return True
-
-    def tidy(self, below: str) -> None:
-        """Nothing to do: other machines' clocks are not compared with this one's."""
 
     def _ask(self, act: Callable[[Any, str], T], *, changes: str | None = None) -> T:
         """Run ``act`` on the file system, in time. ``changes`` names the change that it makes, if it makes one."""

@@ -6,9 +6,8 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from urllib.parse import quote
 
-from reconciler.core.errors import NotCreated, OutcomeUnknown
+from reconciler.core.errors import NotCreated
 from reconciler.places.parameters import wrong_address
 from reconciler.places.sqlite import database
 from reconciler.state.store import Held
@@ -75,23 +74,14 @@ class SqliteState:
         with self._connected(mode) as db:
             db.execute("BEGIN IMMEDIATE")  # what is read cannot change before the write
             yield db
-            try:
-                db.execute("COMMIT")
-            except sqlite3.OperationalError as err:
-                if database.primary_code(err) != sqlite3.SQLITE_IOERR:
-                    raise
-                raise OutcomeUnknown(
-                    f"The disk with the state store {self._path} failed while it was written ({err}).",
-                    hint="Check the disk, then run this again.",
-                ) from err
+            database.commit(db, self._path, "state store")
 
     @contextmanager
     def _connected(self, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         if mode == "rw" and not os.path.exists(self._path):
             raise self._missing()
-        uri = f"file:{quote(os.path.realpath(self._path))}?mode={mode}"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)) as db:
+            with closing(database.connect(self._path, mode, WAIT_S)) as db:
                 yield db
         except sqlite3.Error as err:
             if str(err).startswith("no such table"):

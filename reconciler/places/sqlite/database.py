@@ -1,10 +1,12 @@
-"""The SQLite store's tables (``places.sql_rows``) and SQLite's errors as sentences. No connection is opened here."""
+"""The SQLite store's tables (``places.sql_rows``) and SQLite's errors as sentences."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from urllib.parse import quote
 
-from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.places import sql_rows
 from reconciler.places.sql_rows import Kind
 
@@ -25,6 +27,26 @@ _TABLES = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+
+
+def connect(path: str, mode: str, wait_s: float) -> sqlite3.Connection:
+    """A connection without implicit transactions. ``mode`` is ``rw``, or ``rwc`` to make the file."""
+    # Where a link leads: SQLite keeps its journal beside the file itself, not beside a link.
+    uri = f"file:{quote(os.path.realpath(path))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=wait_s, isolation_level=None)
+
+
+def commit(db: sqlite3.Connection, path: str, what: str) -> None:
+    """Commit the transaction. Raises OutcomeUnknown if the disk fails meanwhile; ``what`` is the file."""
+    try:
+        db.execute("COMMIT")
+    except sqlite3.OperationalError as err:
+        if primary_code(err) != sqlite3.SQLITE_IOERR:
+            raise
+        raise OutcomeUnknown(
+            f"The disk with the {what} {path} failed while it was written ({err}).",
+            hint="Check the disk, then run this again.",
+        ) from err
 
 
 def kind_of(db: sqlite3.Connection) -> Kind:

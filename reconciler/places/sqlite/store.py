@@ -12,9 +12,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
+from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.fileio import is_folder, stat_if_there
 from reconciler.places import common, sql_rows
 from reconciler.places.parameters import wrong_address
@@ -129,7 +128,7 @@ class SqliteStore:
             if not self._is_ours(db):
                 database.create(db)
             yield db
-            self._commit(db)
+            database.commit(db, self._path, "offset store")
 
     @property
     def _file(self) -> str:
@@ -137,21 +136,9 @@ class SqliteStore:
         return os.path.realpath(self._path)
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        uri = f"file:{quote(self._file)}?mode={mode}"
-        db = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+        db = database.connect(self._path, mode, self._busy_timeout_s)
         db.text_factory = _text
         return db
-
-    def _commit(self, db: sqlite3.Connection) -> None:
-        try:
-            db.execute("COMMIT")
-        except sqlite3.OperationalError as err:
-            if database.primary_code(err) != sqlite3.SQLITE_IOERR:
-                raise
-            raise OutcomeUnknown(
-                f"The disk with the offset store {self._path} failed while it was written ({err}).",
-                hint="Check the disk, then apply again.",
-            ) from err
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -298,16 +298,6 @@ def test_a_writer_killed_at_any_step_leaves_the_old_state_or_the_new_one(home, b
     assert not all(seen)
 
 
-def test_old_unfinished_files_of_killed_writers_are_removed(store, home):
-    put(store, "clicks", {EVENTS: StoredOffset(1)})
-    old, young = (home.path / "clicks" / f".unfinished-{name}" for name in ("old", "young"))
-    for file in (old, young):
-        file.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    put(store, "clicks", {EVENTS: StoredOffset(2)})
-    assert (old.exists(), young.exists()) == (False, True)
-
-
 def test_a_writer_delayed_until_its_number_was_used_and_removed_does_not_win(home, monkeypatch):
     slow, quick = home.open("?keep=2"), home.open("?keep=2")
     put(quick, "clicks", {EVENTS: StoredOffset(0)})
