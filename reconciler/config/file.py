@@ -261,20 +261,7 @@ class _Reader:
         self._refuse_unlisted(table.where("offsets"), store)
         if scheme_of(store) == "checkpoint" and "?" in store:
             table.fault("offsets", "has a parameter, and a checkpoint takes none.", f"Write {store.partition('?')[0]}.")
-        sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
-        for sink in sinks:
-            if scheme_of(sink) == "hudi":
-                problem = "names a Hudi table, whose batches are not compared: Hudi drops those of a new checkpoint."
-                table.fault("sink", problem, 'Leave sink out, and continue in a copy: offsets = "checkpoint:PATH".')
-            elif scheme_of(sink) not in SINK_SCHEMES:
-                known = ", ".join(f"{scheme}:…" for scheme in sorted(SINK_SCHEMES))
-                table.fault("sink", "has an address of an unknown kind.", f"Known are {known}")
-            self._refuse_unlisted(table.where("sink"), sink)
-        sink_columns = table.mapping("sink_columns")
-        for wrong in sorted({*sink_columns} - {*SINK_COLUMNS}):
-            table.fault("sink_columns", f"has no {wrong}.", f"Known here: {', '.join(SINK_COLUMNS)}.")
-        if sink_columns and not (sinks or table.is_faulty("sink")):
-            table.fault("sink_columns", "describes a sink, and there is none.", "Add sink.")
+        sinks, sink_columns = self._sinks(table)
         groups = sections.job_groups(table, clusters)
         if groups and scheme_of(store) != "kafka-group" and not table.is_faulty("offsets"):
             problem = "names a group on each cluster, and its offsets are not in a cluster's group."
@@ -300,6 +287,24 @@ class _Reader:
         identity.done()
         table.done()
         return job
+
+    def _sinks(self, table: Table) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The addresses of the job's sinks, and the columns that identify a row's record."""
+        sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
+        for sink in sinks:
+            if scheme_of(sink) == "hudi":
+                problem = "names a Hudi table, whose batches are not compared: Hudi drops those of a new checkpoint."
+                table.fault("sink", problem, 'Leave sink out, and continue in a copy: offsets = "checkpoint:PATH".')
+            elif scheme_of(sink) not in SINK_SCHEMES:
+                known = ", ".join(f"{scheme}:…" for scheme in sorted(SINK_SCHEMES))
+                table.fault("sink", "has an address of an unknown kind.", f"Known are {known}")
+            self._refuse_unlisted(table.where("sink"), sink)
+        sink_columns = table.mapping("sink_columns")
+        for wrong in sorted({*sink_columns} - {*SINK_COLUMNS}):
+            table.fault("sink_columns", f"has no {wrong}.", f"Known here: {', '.join(SINK_COLUMNS)}.")
+        if sink_columns and not (sinks or table.is_faulty("sink")):
+            table.fault("sink_columns", "describes a sink, and there is none.", "Add sink.")
+        return sinks, sink_columns
 
     def _identity(self, table: Table) -> Identity:
         id = table.text("id", "none")

@@ -118,7 +118,7 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
             KNOWN.add(found, match[0])
         if may_be_a_password(match.start()) and _ENDS_A_PASSWORD.search(found):
             raise ConfigError(
-                f"{match[0]} stands in an address, and what it holds has a character in it that ends a password there.",
+                f"{match[0]} is a part of an address, and its value has a character that would end a password there.",
                 hint="Percent-encode it: / as %2F, ? as %3F, # as %23, @ as %40, & as %26.",
             )
         return found

@@ -1,6 +1,6 @@
 """Offsets that a job keeps in a table's own transactions: texts, numbers and names. Pure; nothing is opened here.
 
-Theory of operation. A commit of the table may *name* offsets: a text ``{"topic":{"partition":offset}}``, as Spark
+A commit of the table may *name* offsets: a text ``{"topic":{"partition":offset}}``, as Spark
 writes a Kafka source's offsets. The rows are found from the newest commit backwards:
 
 - T1  Only a commit that can hold the job's data counts. A session's setting also marks what maintenance commits in that
@@ -8,11 +8,11 @@ writes a Kafka source's offsets. The rows are found from the newest commit backw
 - T2  Where each commit names all partitions (``lists=all``), the newest one that names offsets has them all. If the one
       before it has a partition more of a topic that both name, the job does not do so, and the read is refused.
 - T3  Where a commit names only what has changed (``lists=changed``), a partition's newest number counts, and all
-      commits are read. If the older ones are gone, partitions may be missing, and the read is refused.
-- T4  A text that cannot be read is refused: an older commit's would repeat work without a word. A single number that
+      commits are read. If older ones have been removed, partitions may be missing, and the read is refused.
+- T4  A text that cannot be read is refused: an older commit's would silently repeat work. A single number that
       cannot be read is a malformed row.
 
-Whether a number is the last processed offset or the next one to read, no table says: the address does (``Number``).
+The address says whether a number is the last processed offset or the next one to read (``Number``); no table does.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""The journal of one stay: which record is before which number, entry by entry. Pure.
+"""The journal of one stay: the record before each number, entry by entry. Pure.
 
 Theory of operation. ``journal/JOB/STAY`` begins with the numbers of the plan that began the stay. While the job runs,
 its recorder appends an entry with the partitions that changed, one a second at most: batches between are merged.
 
-- J1  Every ``FULL_EVERY``-th entry is full: it has all partitions. So what is known of each is found in the newest
-      ``FULL_EVERY`` entries, however long the journal is. The closing entry has none, and comes beside them.
+- J1  Every ``FULL_EVERY``-th entry is full: it has all partitions. So the newest ``FULL_EVERY`` entries have the
+      newest number of each, however long the journal is. The closing entry has none, and is read in addition.
 - J2  The newest ``KEPT`` entries stay. For numbers that are set back further, the first full entry of each day is also
       in ``days/JOB/STAY``, which keeps ``KEPT_DAYS`` of them.
 - J3  One run of a driver appends to a journal. The first entry of another run, and the closing entry, end it: an
-      append that is refused says so. What ``reconciler track`` appends beside a driver carries that driver's run.
-- J4  An entry is true until its log is cut, or its topic is made anew: it has the topic's id, and is never looked up
+      append that is refused says so. An entry that ``reconciler track`` appends for a driver carries that driver's run.
+- J4  An entry is true until its log is cut, or its topic is recreated: it has the topic's id, and is never looked up
       again.
 - J5  The end of a batch that has begun is beside the numbers, not among them: it is not processed.
-- J6  A journal is closed once its stay is over, that is, after ``writing``. The location alone would not keep a driver
-      that was held up from appending: it may have read it before. The journal alone would not stop a driver that
+- J6  A journal is closed when its stay ends, which is after ``writing``. The location alone would not keep a delayed
+      driver from appending, since the driver may have read it before. The journal alone would not stop a driver that
       appends nothing, for instance as its cluster does not answer: it reads the location every few seconds.
 """
 
