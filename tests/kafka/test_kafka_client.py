@@ -1,23 +1,30 @@
-"""The Kafka client's errors as the product's, also of servers that are not Kafka or speak another protocol."""
+"""The Kafka client's errors as the product's, also of servers that are not Kafka or speak another protocol.
+
+A deleted position is reported for the read that asked for it, and for no other. A record without a time has none.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.kafka import reader
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import ClusterErrors, Needs, addresses, plain_text
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reading_process import open_log
 from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.waits import waiting
-from tests.kafka.mock_cluster import mock_cluster
+from tests.kafka.mock_cluster import PLACE, mock_cluster
 
 LOGIN = KafkaError(
     KafkaError._AUTHENTICATION,
@@ -289,3 +296,72 @@ def test_the_size_of_the_jobs_own_messages_does_not_limit_reads(monkeypatch: pyt
                     assert log.log_ends([place]) == {place: 1}
                     (chunk,) = log.read([ReadRequest(place, 0, 1)])
                     assert [len(record.value or b"") for record in chunk.records] == [size]
+
+
+DATED_MS = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("opened", [KafkaLogReader, partial(open_log, memory=128 * 1024 * 1024)], ids=["here", "apart"])
+def test_a_record_without_a_time_has_none(opened: Callable[[dict[str, object]], KafkaLogReader]) -> None:
+    with mock_cluster() as bootstrap:
+        client: dict[str, object] = {"bootstrap.servers": bootstrap, "log_level": 0}
+        producer = Producer(client)
+        for stamp in (-1, DATED_MS):
+            producer.produce("undated", b"value", partition=0, timestamp=stamp)
+        assert producer.flush(30) == 0
+        with closing(opened(client)) as log:
+            (chunk,) = log.read([ReadRequest(TopicPartition("undated", 0), 0, 2)])
+    assert [record.timestamp_ms for record in chunk.records] == [None, DATED_MS]
+
+
+GONE = 1_000
+
+
+@pytest.fixture
+def client() -> Iterator[dict[str, Any]]:
+    with mock_cluster() as bootstrap:
+        yield {"bootstrap.servers": bootstrap, "log_level": 0}
+
+
+class ReportsTwice:
+    """A consumer that says of a gone position once more, after the next ``assign``, that it is gone."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._reports: list[Any] = []
+        self._late: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def assign(self, places: list[KafkaPartition]) -> None:
+        self._reports, self._late = [], self._reports
+        self._consumer.assign(places)
+
+    def consume(self, count: int, timeout: float) -> list[Any]:
+        late, self._late = self._late, []
+        messages = self._consumer.consume(count, timeout)
+        self._reports += [each for each in messages if each.error() is not None and is_gone(each)]
+        return late + messages
+
+
+def is_gone(message: Any) -> bool:
+    return bool(message.error().code() == KafkaError._AUTO_OFFSET_RESET)
+
+
+def test_the_next_read_is_not_told_that_its_position_is_gone(
+    client: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer_of, made = Connection.consumer, []
+
+    def consumer(self: Connection, properties: Mapping[str, Any]) -> ReportsTwice:
+        made.append(ReportsTwice(consumer_of(self, properties)))
+        return made[-1]
+
+    monkeypatch.setattr(Connection, "consumer", consumer)
+    with closing(KafkaLogReader(client)) as reader:
+        for offset in (GONE, 3, GONE, GONE + 1, 4):
+            (chunk,) = reader.read([ReadRequest(PLACE, offset, 1)])
+            assert chunk.out_of_range is (offset >= GONE)
+            assert [record.value for record in chunk.records] == ([] if offset >= GONE else [b"value %d" % offset])
+    assert len(made) == 4, "a client stops fetching when it reports, also if that is late"
