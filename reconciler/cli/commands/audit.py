@@ -133,19 +133,28 @@ def run(options: argparse.Namespace) -> ExitCode:
             destination_options=given["kafka_option"],
             source_options=given["source_option"],
         )
-    if address is not None and columns is None:
-        unread = f"The sink {without_secrets(address)} was not read: no column of it is named (sink_columns, --column)."
-        result = replace(result, notes=(*result.notes, unread))
+    _tell(_with_unread(result, address, columns), options)
+    return result.exit_code
+
+
+def _with_unread(result: AuditResult, address: str | None, columns: Columns | None) -> AuditResult:
+    """The result, with a note if the job's sink was not read."""
+    if address is None or columns is not None:
+        return result
+    unread = f"The sink {without_secrets(address)} was not read: no column of it is named (sink_columns, --column)."
+    return replace(result, notes=(*result.notes, unread))
+
+
+def _tell(result: AuditResult, options: argparse.Namespace) -> None:
+    """Print the result, and write it to the files that the options name."""
     if options.json:
         write_whole(options.json, result.to_text())
     if options.format == "json":
         show_json_text(result.to_text())
-        return result.exit_code
+        return
     show(report(result))
-    written = [str(path) for path in (options.json, options.parquet) if path]
-    if written:
+    if written := [str(path) for path in (options.json, options.parquet) if path]:
         say(f"Written to {', '.join(written)}")
-    return result.exit_code
 
 
 # ---------------------------------------------------------------- parsed options

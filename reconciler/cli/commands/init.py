@@ -167,11 +167,7 @@ def _make_state_store(path: Path) -> ExitCode:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    if not 1 <= options.records <= 100_000:
-        raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
-    _refuse_to_overwrite(options)
-    if str(options.output) != "-":
-        refuse_unwritable(options.output, other="--output")
+    _refuse_wrong_options(options)
     client = _client(options)
     surveyor = Surveyor(client.used)
     reader = open_log(client.used, memory=SearchSettings().memory)
@@ -207,6 +203,14 @@ def _run(options: argparse.Namespace) -> ExitCode:
     _write(options, text, needed)
     _report(options, jobs, needed, stored, found)
     return ExitCode.OK
+
+
+def _refuse_wrong_options(options: argparse.Namespace) -> None:
+    if not 1 <= options.records <= 100_000:
+        raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
+    _refuse_to_overwrite(options)
+    if str(options.output) != "-":
+        refuse_unwritable(options.output, other="--output")
 
 
 # ---------------------------------------------------------------- the cluster

@@ -18,7 +18,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import listed, say, show, show_json_text, wrap
-from reconciler.cli.terminal.report import FINDINGS, plan_text
+from reconciler.cli.terminal.report import FINDINGS, plan_text, why_job_stops
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.text import command, counted
@@ -29,7 +29,6 @@ from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable,
 from reconciler.places.registry import traits
 from reconciler.plan import signing
 from reconciler.plan.document import FORMAT, Plan, StartPolicy
-from reconciler.plan.start import why_stopped
 
 if TYPE_CHECKING:
     from reconciler.plan.ed25519 import PrivateKey
@@ -116,12 +115,8 @@ def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
 
 def stopped_jobs(checked: Checked, policy: StartPolicy) -> list[str]:
     """The names of the jobs that must not start: a partition, a sink, or a job that could not be judged."""
-    names = []
-    for job in checked.plan.jobs:
-        rows = checked.decided(job).partitions
-        if job.stopped_by is not None or any(why_stopped(row, policy) is not None for row in rows):
-            names.append(job.name)
-    return [*names, *(failed.name for failed in checked.plan.not_judged)]
+    jobs = [job.name for job in checked.plan.jobs if why_job_stops(checked.decided(job), policy) is not None]
+    return [*jobs, *(failed.name for failed in checked.plan.not_judged)]
 
 
 # ---------------------------------------------------------------- shown

@@ -17,7 +17,7 @@ from reconciler.cli.main import main, module_of
 from reconciler.cli.terminal import progress
 from reconciler.config.settings import SearchSettings
 from reconciler.core.errors import ExitCode
-from reconciler.waits import for_seconds, heard, under_way, waiting
+from reconciler.waits import for_seconds, note_answer, under_way, waiting
 from tests.sizes import sampled
 from tests.starting import with_state
 
@@ -162,7 +162,7 @@ def test_a_wait_begins_again_with_every_answer() -> None:
     with waiting("kafka-b:9092", for_seconds(10), lambda: "no route"):
         sleep(0.05)
         (before,) = under_way()
-        heard()
+        note_answer()
         (after,) = under_way()
     assert before.waited_s >= 0.05
     assert after.waited_s < before.waited_s
