@@ -78,12 +78,12 @@ def play() -> None:
     say("4  disaster: broker a is killed")
     DISASTER.touch()
     _wait_for_checks(ROUNDS)
-    _expect(3, [*RECONCILER, "check", "-c", CONFIG])
+    _expect(3, [*RECONCILER, "plan", "-c", CONFIG])
 
     say("5  the job moves: its hook copies the checkpoint to b's offsets and starts it, and it reads b")
     _expect(0, [*RECONCILER, "move", "-c", CONFIG, "--to", "b", "--yes"])
     _expect(0, [*HOOK, "on-b"])
-    _expect(0, [*RECONCILER, "check", "-c", CONFIG, "--to", "b"])
+    _expect(0, [*RECONCILER, "plan", "-c", CONFIG, "--to", "b"])
     _wait_for_checks(ROUNDS)
 
     found = proof.prove((event.id for event in clicks()), [FOLDER / "ids-a", FOLDER / "ids-b"])
