@@ -10,10 +10,17 @@ import pytest
 from reconciler.core.anchors import Names
 from reconciler.core.errors import ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
+from reconciler.jobs.tracking import source
 from reconciler.jobs.tracking.track import SOURCE, STATE, Tracker
 from reconciler.ports import OffsetStore, TopicPartition
 from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
 from tests.jobs.tracking.tracked import EVENTS, BareStore, Tracked, named
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that does not answer is asked again for 0.1 s, not for ten."""
+    monkeypatch.setattr(source, "TIMEOUT_S", 0.1)
 
 
 @pytest.fixture
