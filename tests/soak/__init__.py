@@ -2,6 +2,6 @@
 
 ``python -m tests.soak --moves 20 --seed 1``. ``choices``: what happens at each move, by the seed alone. ``estate``: the
 clusters, the mirrors, the producer and the product's commands. ``jobs``: the jobs, each a real program (``driver``,
-``consumer``). ``account``: what each has processed, against what was produced and what each move showed. ``story``:
-move after move.
+``consumer``), and what each has processed. ``story``: move after move, each counted against what was produced and
+shown.
 """
