@@ -18,7 +18,8 @@ PROGRAMS = [path for path in sorted((ROOT / "docs/benchmarks").glob("*.py")) if 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_documented_command_has_its_module_and_options(command: str) -> None:
     module, *arguments = command.split()
-    path = ROOT / Path(*module.split(".")).with_suffix(".py")
+    place = ROOT / Path(*module.split("."))
+    path = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
     assert path.exists(), module
     source = path.read_text("utf-8")
     missing = [each for each in arguments if each.startswith("--") and f'"{each}"' not in source]
