@@ -87,20 +87,20 @@ def test_rows_with_topic_and_partition_belong_to_that_partition_and_other_topics
         Output(frame, Columns(id="nothing")).rows(found)
 
 
-def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_has_no_rows(spark: Any, tmp_path: Path) -> None:
+def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_is_refused(spark: Any, tmp_path: Path) -> None:
     deltalake, arrow = pytest.importorskip("deltalake"), pytest.importorskip("pyarrow")
     for number in range(3):
         deltalake.write_deltalake(
             tmp_path / "t", arrow.table({"event": [f"{number}/{n}" for n in range(4)]}), mode="append"
         )
     deltalake.DeltaTable(tmp_path / "t").delete("event = '0/1'")
-    columns = Columns(id="event")
-    rows = sink_rows(spark, f"delta:{tmp_path}/t", columns)
+    rows = sink_rows(spark, f"delta:{tmp_path}/t")
     assert sorted(row["event"] for row in rows.collect()) == sorted(
         f"{a}/{b}" for a in range(3) for b in range(4) if (a, b) != (0, 1)
     )
     for address in (f"delta:{tmp_path}/none", f"files:{tmp_path}/none"):
-        assert sink_rows(spark, address, columns).count() == 0
+        with pytest.raises(ConfigError, match="has no rows yet"):
+            sink_rows(spark, address)
 
 
 @pytest.mark.parametrize(("folder", "why"), [("there", "there exists already"), ("file/found", "file")])
