@@ -118,7 +118,7 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     assert main(["plan", "-c", config, "-o", plan]) == 0
     assert main(["apply", plan, "-c", config, "--yes"]) == 0
     capsys.readouterr()
-    assert main(["plan", "-c", config, "--format", "json"]) == 0
+    assert main(["plan", "--to", "b", "-c", config, "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
     resumed = {row["partition"]: row["stored_offset"] for row in rows}
     assert resumed != stored
