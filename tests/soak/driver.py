@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +123,12 @@ class Driver:
         return stop
 
 
-def lines_of(stream: Iterator[str]) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in stream)
-
-
 if __name__ == "__main__":
     driver = Driver(Path(sys.argv[1]), sys.argv[2])
     print("{}", flush=True)
-    for asked in lines_of(sys.stdin):
+    for line in sys.stdin:
         try:
-            found = driver.answer(asked)
+            found = driver.answer(json.loads(line))
         except Exception as error:  # noqa: BLE001 the caller says which job it was
             found = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(found), flush=True)

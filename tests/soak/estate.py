@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from reconciler.demo.lab.kafka import Broker
 from reconciler.demo.lab.mirror import MirrorMaker
@@ -37,7 +35,6 @@ class Ended:
     code: int
     out: str
     err: str
-    seconds: float
 
 
 @dataclass
@@ -174,10 +171,9 @@ class Estate:
 
     def run(self, *words: object, codes: Sequence[int] = (0,)) -> Ended:
         """Run a command to its end. Raises SoakFailed if it ends otherwise than ``codes`` say."""
-        begun = time.monotonic()
         running = self.begin(*words)
         out, err = running.communicate(timeout=COMMAND_S)
-        ended = Ended(running.returncode, out, err, time.monotonic() - begun)
+        ended = Ended(running.returncode, out, err)
         if ended.code not in codes:
             raise SoakFailed(f"`reconciler {' '.join(map(str, words))}` ended with {ended.code}:\n{out}{err}")
         return ended
@@ -192,6 +188,3 @@ class Estate:
             running.communicate()
             return True
         return False
-
-    def status(self) -> dict[str, Any]:
-        return {each["job"]: each for each in json.loads(self.run("status", "--format", "json").out)["jobs"]}

@@ -20,8 +20,6 @@ from tests.soak.estate import SoakFailed
 IN_SPARK = ("files", "rows", "sums", "ranges")
 GROUP = "group"
 ALL = (*IN_SPARK, GROUP)
-ONCE = frozenset(("files", "rows"))
-"""Their sinks have each id once, whatever is read again within a stay."""
 
 
 @dataclass
