@@ -46,9 +46,10 @@ def test_a_port_in_use_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> Non
 # ---------------------------------------------------------------- processes
 
 
-def sleeper(folder: Path, *words: object, code: str = "import time; time.sleep(600)") -> Child:
+def sleeper(folder: Path, *words: object, code: str = "import time; time.sleep(600)", detached: bool = False) -> Child:
     """A process that sleeps, with these words on its command line."""
-    return Child("The sleeper", [sys.executable, "-c", code, *map(str, words)], folder / "log", cwd=folder)
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return Child("The sleeper", command, folder / "log", cwd=folder, detached=detached)
 
 
 def is_alive(pid: int) -> bool:
@@ -101,19 +102,20 @@ def test_only_a_detached_child_stays_when_its_parent_is_killed(tmp_path: Path) -
 
 
 def test_processes_are_found_by_their_program_and_their_folder_and_no_other_is_killed(tmp_path: Path) -> None:
+    """They are detached: a child that dies with its parent has no command line while its wrapper becomes it."""
     programs = ("kafka.Kafka", "job")
     place, elsewhere = tmp_path / "demo", tmp_path / "demo-2"
     ours = {
-        "a": sleeper(tmp_path, "kafka.Kafka", place / "a" / "server.properties"),
-        "job.json": sleeper(tmp_path, "job", "--conf", f"dir={place / 'job.json'}"),
+        "a": sleeper(tmp_path, "kafka.Kafka", place / "a" / "server.properties", detached=True),
+        "job.json": sleeper(tmp_path, "job", "--conf", f"dir={place / 'job.json'}", detached=True),
     }
     others = [
-        sleeper(tmp_path, "kafka.Kafka", elsewhere / "a" / "server.properties"),
-        sleeper(tmp_path, "less", place / "a" / "server.properties"),
+        sleeper(tmp_path, "kafka.Kafka", elsewhere / "a" / "server.properties", detached=True),
+        sleeper(tmp_path, "less", place / "a" / "server.properties", detached=True),
     ]
     try:
         known = {child.pid: name for name, child in ours.items()}
-        wait_until(lambda: processes_in(place, programs) == known, "the command lines of both")  # none within exec
+        wait_until(lambda: processes_in(place, programs) == known, "the command lines of both")
         assert kill_all(place, programs, "a")
         assert [child.running for child in ours.values()] == [False, True]
         assert kill_all(place, programs)
