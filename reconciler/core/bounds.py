@@ -258,7 +258,7 @@ def _scan(case: Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
         lower_ms=bounds.lower_ms,
         gaps_from=bounds.safe - 1,
         not_before_ms=case.anchor.timestamp_ms if case.question.identity.record_time else None,
-        in_full=case.question.anchor_lag > 0,
+        in_full=case.question.is_open,
     )
     return processed, (yield from scan_for_anchor(case.matcher, processed, stretch))
 

@@ -148,13 +148,14 @@ class Question:
 
     ``latest_ms``: only for an anchor whose time cannot be true, the latest that could be (``latest_possible_ms``). Such
     a time still names its record, and bounds nothing. ``anchor_lag``: offsets between the anchor's record and the
-    stored offset (a tracker that ran a while ago); all of them may be records that were processed. ``hints``: offsets
-    that may hold the anchor; tried, never trusted. ``compacted``: whether the destination topic is compacted, which can
-    remove a first copy and leave a later one. None if unknown: then the search asks the log where it matters, and takes
-    a gap in the numbering for compaction if the log cannot say. ``no_rows``: the store holds no row of any partition of
-    this topic. The job may be new, or the configuration asks for the wrong rows; so every record that a start would
-    read counts as replay. ``mirror``: the mirror's own pairs of offsets, for a stored offset without anchor; beside an
-    anchor of this topic, a sign that the number may be the mirror's (``search.overwritten``).
+    stored offset (a tracker that ran a while ago); all of them may be records that were processed. ``beyond``: records
+    from the stored offset on that may be processed, too; the caller counts them, and their copies count here.
+    ``hints``: offsets that may hold the anchor; tried, never trusted. ``compacted``: whether the destination topic is
+    compacted, which can remove a first copy and leave a later one. None if unknown: then the search asks the log where
+    it matters, and takes a gap in the numbering for compaction if the log cannot say. ``no_rows``: the store holds no
+    row of any partition of this topic. The job may be new, or the configuration asks for the wrong rows; so every
+    record that a start would read counts as replay. ``mirror``: the mirror's own pairs of offsets, for a stored offset
+    without anchor; beside an anchor of this topic, a sign that the number may be the mirror's (``search.overwritten``).
     """
 
     stored: StoredOffset | None
@@ -166,10 +167,16 @@ class Question:
     by_row_time: bool = False
     latest_ms: int | None = None
     anchor_lag: int = 0
+    beyond: int = 0
     hints: tuple[int, ...] = ()
     compacted: bool | None = None
     no_rows: bool = False
     mirror: MirrorEvidence | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if records behind the anchor may be processed: then any of them that comes again may have been."""
+        return self.anchor_lag > 0 or self.beyond > 0
 
     def may_be_compacted(self) -> Search[bool]:
         """False only if the caller or the log says that the topic is not compacted."""

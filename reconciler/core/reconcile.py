@@ -180,14 +180,20 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
         left = max(0, stored.offset + again - start)
         return Finding(Verdict.LOST, start, left, None if left else 0, detail=detail)
 
-    def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Finding:
+    def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Search[Finding]:
         if again:
             detail += "; the stored offset was set back to before it, so the records between come again"
+        copies, further = 0, max(question.beyond, again)
+        if further:
+            from reconciler.core.resent import count_copies  # nearly every start is at the furthest number
+
+            until = min(stored.offset + further, end)
+            copies = yield from count_copies(stored.offset, until, end, question.limits.tail_records)
         return Finding(
             verdict=Verdict.EXACT,
             resume_offset=stored.offset,
-            replay_at_most=again,
-            replay_exact=None if again else 0,
+            replay_at_most=again + copies,
+            replay_exact=None if again or copies else 0,
             matched_by=by,
             record_offset=record_offset,
             detail=detail,
@@ -201,7 +207,7 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     if stored.offset > end:
         return (yield from moved(f"the log ends at {end}, before the stored offset: it was cut or replaced; "))
     if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
-        return match("the numbering is this topic's own; no record is left to compare")
+        return (yield from match("the numbering is this topic's own; no record is left to compare"))
     if anchor.offset >= end:
         return (yield from moved(f"the log ends at {end}, before the anchor: it was cut; "))
     record = yield from record_at(anchor.offset)
@@ -209,11 +215,11 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     if record is not None:
         if matcher.is_anchor(record):
             checked = anchor.offset if anchor.offset < stored.offset else None
-            return match("the anchor is at its own offset", matcher.matched_by, checked)
+            return (yield from match("the anchor is at its own offset", matcher.matched_by, checked))
         return (yield from moved(f"another record is at the anchor's offset {anchor.offset}; "))
     may_be_compacted = yield from question.may_be_compacted()
     if may_be_compacted and real_topic_id(anchor.topic_id) is not None and anchor.topic_id == question.topic_id:
-        return match("the numbering is this topic's own; the anchor's record was compacted away")
+        return (yield from match("the numbering is this topic's own; the anchor's record was compacted away"))
     return (yield from moved(f"no record is at the anchor's offset {anchor.offset}; "))
 
 

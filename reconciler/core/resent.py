@@ -248,16 +248,16 @@ class Replay:
 
 
 class _Tally:
-    """Counts the records after the anchor's copy by their state; ``lag`` records after it were processed as well."""
+    """Counts the records after the anchor's copy by their state. ``is_open``: some of them may be processed as well."""
 
-    def __init__(self, processed: Processed, lag: int, found: Record | None, *, leads: bool) -> None:
+    def __init__(self, processed: Processed, found: Record | None, *, is_open: bool, leads: bool) -> None:
         self.begin = 0 if found is None else found.offset + 1
         self._leading = leads and processed.may_be_stepped_over
         self._processed = processed
-        self._lag = lag
+        self._is_open = is_open
         self._seen: set[tuple[int | None, str]] = set()
-        if lag and found is not None:
-            self._is_first(found)  # an anchor that names the next record may itself be one of the lagging ones
+        if is_open and found is not None:
+            self._is_first(found)  # an anchor that names the next record may itself be one of them
         self.not_later = 0
         self._twin = False
         self.done = 0
@@ -267,9 +267,9 @@ class _Tally:
         self.last_done: int | None = None
 
     def add_all(self, records: Sequence[Record]) -> None:
-        """Judge records in log order. With a lag, all of them must be remembered."""
+        """Judge records in log order. Where some more may be processed, all must be remembered."""
         self.read += len(records)
-        for record in records if self._lag else self._processed.undecided(records):
+        for record in records if self._is_open else self._processed.undecided(records):
             self._add(record)
 
     def _is_first(self, record: Record) -> bool:
@@ -286,8 +286,8 @@ class _Tally:
             self.begin = record.offset + 1
             return
         fresh = judged in (ProcessedState.UNPROCESSED, ProcessedState.POSSIBLY_IF_HIDDEN)
-        if self._lag and fresh and not self._is_first(record):
-            # Any of the lagging records may repeat; their first occurrence is within the lag itself.
+        if self._is_open and fresh and not self._is_first(record):
+            # Any record that may be processed may come again; first occurrences are within the lag, or ``beyond``.
             judged = ProcessedState.POSSIBLY
         if judged is not ProcessedState.UNPROCESSED and not self._processed.is_later(record):
             self.not_later += 1
@@ -304,15 +304,40 @@ class _Tally:
         self.if_hidden += judged is ProcessedState.POSSIBLY_IF_HIDDEN
 
 
+def count_copies(begin: int, until: int, end: int, budget: int) -> Search[int]:
+    """How many records in [``until``, ``end``) equal one in [``begin``, ``until``), of up to ``budget`` that are read.
+
+    The unread rest counts in full.
+    """
+    seen: set[Mark] = set()
+    position, read, copies = begin, 0, 0
+    while position < end and read < budget:
+        size = min(max(FIRST_READ, read), budget - read, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        read += len(records)
+        seen |= {mark_of(record) for record in records if record.offset < until}
+        copies += sum(1 for record in records if record.offset >= until and mark_of(record) in seen)
+    return copies + max(0, end - max(position, until))
+
+
 def count_replay(
-    processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool, leads: bool = True
+    processed: Processed,
+    scan: Scan,
+    end: int,
+    budget: int,
+    *,
+    lag: int,
+    is_open: bool,
+    may_be_hidden: bool,
+    leads: bool = True,
 ) -> Search[Replay]:
     """Judge up to ``budget`` records after the anchor's first copy; the unread rest counts in full.
 
+    ``is_open`` as ``Question.is_open``: a record that comes again then counts.
     ``may_be_hidden``: first copies of processed records may be gone from the log. ``leads``: the job may resume behind
     the processed records that come first; without it they are read again, and count.
     """
-    tally, position = _Tally(processed, lag, scan.found, leads=leads), scan.position
+    tally, position = _Tally(processed, scan.found, is_open=is_open, leads=leads), scan.position
     tally.add_all(scan.rest)
     tally.read += scan.newer
     while position < end and tally.read < budget:

@@ -27,6 +27,7 @@ If the record is not found although the whole log from the bound was read, it is
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from reconciler.core.anchors import Anchor, Names, Record
 from reconciler.core.bounds import (
@@ -179,7 +180,7 @@ def _unless_an_equal_one_follows(case: Case, finding: Finding, end: int) -> Sear
 
 
 def _conclude_found(case: Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
-    question, lag = case.question, max(0, case.question.anchor_lag)
+    question = case.question
     if not case.mirrored or bounds.start > 0 or question.compacted is not False:
         bounds = yield from check_safe(case, bounds, scan)
     settled = case.mirrored and (bounds.start == 0 or (yield from _older_survives(case, bounds)))
@@ -190,8 +191,16 @@ def _conclude_found(case: Case, bounds: Bounds, processed: Processed, scan: Scan
         doubtful = has_gaps and (yield from question.may_be_compacted())
     # With times from the payload, a Kafka timestamp does not show whether a first copy was before the log's start.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
-    budget = question.limits.tail_records
-    replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=hidden)
+    count = partial(
+        count_replay,
+        processed,
+        end=bounds.end,
+        budget=question.limits.tail_records,
+        lag=max(0, question.anchor_lag),
+        is_open=question.is_open,
+        may_be_hidden=hidden,
+    )
+    replay = yield from count(scan)
     if doubtful:
         # A removed copy left a gap directly before the first record that followed it and is still there.
         begin = max(bounds.start, min(bounds.safe, bounds.lower) - settled)
@@ -205,9 +214,7 @@ def _conclude_found(case: Case, bounds: Bounds, processed: Processed, scan: Scan
         stepped = yield from step_over(processed, around)
         if stepped is not None:
             behind = replace(scan, rest=(), newer=0, position=stepped.place + 1)
-            replay = yield from count_replay(
-                processed, behind, bounds.end, budget, lag=lag, may_be_hidden=hidden, leads=False
-            )
+            replay = yield from count(behind, leads=False)
             return _found(case, replay, copy, stepped.place + 1, stepped.place, stepped)
     if case.anchor_is_done:
         return _found(case, replay, copy, replay.begin, replay.begin - 1)
@@ -228,7 +235,7 @@ def _land_early(case: Case, bounds: Bounds, replay: Replay, resume: int, copy: R
     previous = yield from last_before(resume, bounds.start)
     front_end = copy.offset + case.anchor_is_done
     in_front = front_end - resume
-    if case.matcher.by_order and case.question.anchor_lag <= 0:  # ids prove it; times only if max_disorder is right
+    if case.matcher.by_order and not case.question.is_open:  # ids prove it; times only if max_disorder is right
         by_id = judge_by_order(case.matcher, lambda _: None, anchor_is_done=case.anchor_is_done)
         in_front = yield from count_possible(by_id, resume, front_end)
     stepped_over = replay.begin - copy.offset - 1

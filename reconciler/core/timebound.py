@@ -180,8 +180,7 @@ class TimeEvidence:
 def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: TimeEvidence) -> Search[Finding]:
     """Decide by time, or without one by order alone."""
     around = yield from look_around(question, time_ms, judge, absent=known.absent, bound=known.bound)
-    lag = max(0, question.anchor_lag)
-    at_most = around.end - around.lower if lag or not known.times_are_sure else around.possibly
+    at_most = around.end - around.lower if question.is_open or not known.times_are_sure else around.possibly
 
     def finding(verdict: Verdict, detail: str, by: MatchedBy | None = None) -> Finding:
         exact = 0 if at_most == 0 and known.times_are_sure else None
@@ -223,7 +222,7 @@ def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) ->
     around = yield from look_around(question, earliest_ms, judge, absent=False)
     gone = around.start > 0 and (around.begins_behind_anchor or earliest_ms is None)
     # A record that lags behind its anchor may be in any partition.
-    at_most = around.end - around.lower if question.anchor_lag else around.possibly
+    at_most = around.end - around.lower if question.is_open else around.possibly
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"
     if earliest_ms is None:
         detail = "partition counts differ, and no time bounds what was not read: resuming at the log's start"

@@ -266,6 +266,7 @@ def question_of(
         latest_ms=too_late_for_ms,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
         anchor_lag=0 if is_unanchored else place.anchor_lag,
+        beyond=place.selected.again,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
         no_rows=bool(place.no_rows) or (is_unread(stored) and not place.own and place.selected.ahead > 0),

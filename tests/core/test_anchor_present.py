@@ -223,6 +223,29 @@ def test_an_offset_that_was_set_back_is_right_and_its_replay_is_counted_to_the_a
     assert "was set back" in finding.detail
 
 
+@pytest.mark.parametrize(
+    ("stored", "words", "counted"),
+    [(set_back(D, 3, to=1), {"anchor_lag": -3}, 3), (own(A, 0), {"beyond": 2}, 0)],
+    ids=["set back", "beyond the stored offset"],
+)
+def test_what_the_mirror_has_sent_again_counts_where_records_behind_the_offset_may_be_processed(
+    stored: StoredOffset, words: dict[str, int], counted: int
+) -> None:
+    """The caller counts those that may be beyond the stored offset."""
+    twice = log_of(A, B, C, D, B, C, D, E)
+    copies = 3 if counted else 2
+    assert found(ask(twice, stored, **words)) == ("exact", 1, counted + copies, None)
+    assert found(ask(log_of(A, B, C, D, E), stored, **words))[2] == counted
+    unread = ask(twice, stored, limits=Limits(0, 100, 4), **words)
+    assert found(unread)[2] == counted + 4, "of those sent again one was read; the unread count in full"
+
+
+def test_what_was_sent_again_counts_in_another_numbering_where_records_beyond_may_be_processed() -> None:
+    log = log_of(A, B, C, D, B, C, D, E)
+    assert found(ask(log, anchor_of(A, offset=7)))[2] == 0
+    assert found(ask(log, anchor_of(A, offset=7), beyond=2))[2] == 3
+
+
 def test_an_offset_that_was_set_back_on_a_log_that_was_cut_has_no_anchor_to_go_by() -> None:
     """The anchor's record lies beyond what the job is to read: resuming there would skip."""
     finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), set_back(D, 3, to=1), anchor_lag=-3)
