@@ -65,7 +65,7 @@ class Corrections:
         """True if the job would start at the planned offset without a write."""
         held, anchor = selected.replaced, None if selected.row is None else selected.row.stored.anchor
         if self.traits.corrected_by_job and selected.recorded is not None:
-            return row.is_right  # until the job has written, the number that the last plan recorded counts
+            return row.is_right and not selected.is_beyond  # until the job has written, the last plan's number counts
         if held is None:  # a job that has processed nothing starts without a row, too
             return row.is_right and not self.new and anchor is not None and anchor.is_bare
         return row.is_right and held.malformed is None and held.stored.offset == row.resume_offset

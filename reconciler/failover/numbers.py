@@ -208,6 +208,8 @@ class Selected:
     """A row that cannot be read and may be the one that counts: then no other row counts."""
     recorded: Stored[Anchor] | None = None
     """The recorded number; None if nothing is recorded."""
+    is_beyond: bool = False
+    """The place holds another number than the recorded one, which is not believed (``Recorded.is_beyond``)."""
     is_mirrors: bool = False
     """The row is a group's that a mirror keeps: the job's own number is not known."""
 
@@ -275,7 +277,7 @@ def of_record(
         row = Row(key, StoredOffset(number, anchor), "" if row is None else row.version, note=_of_place(row))
     if found.basis is Basis.NOT_CHECKED and moved:
         row = replace(row, note=join_notes("not checked, as nothing is recorded of it", row.note))
-    return Selected(row, replaced, None if moved else row, recorded=found.stored)
+    return Selected(row, replaced, None if moved else row, recorded=found.stored, is_beyond=found.is_beyond)
 
 
 def _in_numbering_of(found: Recorded, cluster_id: str, *, moved: bool) -> Anchor | None:

@@ -94,6 +94,9 @@ class Recorded:
 
     stored: Stored[Anchor]
     basis: Basis
+    is_beyond: bool = False
+    """The place holds another number, which is not believed (N3, N6). The records up to it may be processed, and
+    nothing but the place says so until a stay begins at this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,12 @@ class _Partition:
         read = read_number(held, known if own is None else _with_entry(known, own), self.planned, stay)
         if isinstance(read, Doubt):
             return self._undecided(held, read)
-        return Recorded(read, Basis.JOURNAL if own is None or read.record is not own.record else Basis.ROW)
+        basis = Basis.JOURNAL if own is None or read.record is not own.record else Basis.ROW
+        return Recorded(read, basis, is_beyond=held.number != read.number and not self._is_replaced(held.number))
+
+    def _is_replaced(self, number: int | None) -> bool:
+        """N2."""
+        return self.planned is not None and (number is None or number in self.planned.replaced)
 
     def _entry_of(self, row: Row | None, held: Found, known: Sequence[Known[Anchor]]) -> Known[Anchor] | None:
         """The row's anchor as an entry, where it counts as one."""
@@ -338,7 +346,7 @@ class _Partition:
         if row.anchor_lag is not None and lag > 0:
             number, lag = number - lag, 0
         processed = [each.number for each in known if each.processed]
-        is_replaced = self.planned is not None and held.number in self.planned.replaced
+        is_replaced = self._is_replaced(held.number)
         is_replaced = is_replaced and not (is_named and row.anchor_lag is None and self._came_from_elsewhere)
         is_below = stay > 1 and number < min(processed)
         if is_replaced or is_below or number in processed:

@@ -14,6 +14,7 @@ from reconciler.failover.numbers import Selected, is_unread
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition, Traits
+from reconciler.state.stored import Stored
 from tests.in_memory import GROUP, Memory, stored, write_all
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -92,6 +93,16 @@ FOREIGN, BESIDE = row(DESTINATION, 50, THERE), row(SOURCE, 7, THERE)
 def test_what_is_written(row_of_plan: PartitionPlan, selected: Selected, expected: list[bool]) -> None:
     """Where a new partition needs no row, and where the policy or the store needs one."""
     assert [each.include(row_of_plan, selected) for each in (CORRECTIONS, NEEDING_ROWS)] == expected
+
+
+def test_a_number_that_only_the_job_writes_begins_a_stay_where_its_place_holds_a_later_one_that_is_not_believed() -> (
+    None
+):
+    """Else the records up to the later one, which may be processed, were forgotten once the job has written anew."""
+    by_job = replace(CORRECTIONS, traits=Traits(corrected_by_job=True))
+    later, known = row(DESTINATION, 9), Stored(7, Anchor(6), again=2, ahead=2)
+    found = [Selected(OURS, later, recorded=known, is_beyond=each) for each in (False, True)]
+    assert [by_job.include(planned(Verdict.EXACT, 7, OURS), each) for each in found] == [False, True]
 
 
 def test_a_checkpoint_is_copied_although_its_offsets_are_right_unless_it_is_a_copy_for_this_cluster() -> None:

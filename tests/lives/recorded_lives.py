@@ -109,6 +109,7 @@ class Life(Living):
         if now != {key: row.stored.offset for key, row in before.items()}:
             assert accepted or self.bare, self.story("changed")
             self.judge(handed, {row.partition: row for row in self.newest_plan().job().partitions}, self.side)
+            self.last = None
             self.position, self.begun = handed, None
         else:
             self.judge(handed)

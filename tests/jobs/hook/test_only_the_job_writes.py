@@ -58,13 +58,27 @@ class Starts:
         self.table.commit("events", last.offset)
         memory.deliver(range(3, 20), topic=self.there)
 
+    def record(self, offset: int) -> None:
+        """The journal gets an offset that the job has stored."""
+        here = self.state.location()
+        assert here is not None
+        number = self.state.newest(here.stay)[-1].number + 1
+        entry = opening({StreamPartition("events", "a", 0): Known(offset, None)}, "job", NOW)
+        assert self.state.append_journal(here.stay, number, entry)
+
     def start(self, by_hand: ByHand | None = None) -> int:
         """The offset at which the job starts on b."""
+        return self.start_and_again(by_hand)[0]
+
+    def start_and_again(self, by_hand: ByHand | None = None) -> tuple[int, int]:
+        """The offset at which the job starts on b, and how many records the plan says that it may read again."""
         outside = replace(self.memory.outside, open_store=lambda _: self.table, state_of=lambda _: self.state)
         start = start_of(self.config, self.memory.folder, state=self.state)
-        names = start.correct(check(start.config, (start.job,), outside, by_hand), outside, lambda plan: None)
+        checked = check(start.config, (start.job,), outside, by_hand)
+        names = start.correct(checked, outside, lambda plan: None)
         offsets: dict[str, dict[str, int]] = json.loads(Path(names["RECONCILER_START"]).read_text())["offsets"]
-        return offsets[self.there]["0"]
+        (row,) = checked.plan.job().partitions
+        return offsets[self.there]["0"], row.replay_at_most or 0
 
 
 @pytest.fixture(params=["default", "identity"])
@@ -76,10 +90,20 @@ def test_every_start_before_its_next_transaction_is_given_the_same_offset(starts
     assert [starts.start() for _ in range(3)] == [3, 3, 3], "right behind record 5"
     assert len(starts.state.plans()) == 1
     starts.table.commit(starts.there, 9)
-    at = StreamPartition("events", "a", 0)
-    (begun,) = starts.state.newest(2)
-    assert starts.state.append_journal(2, begun.number + 1, opening({at: Known(9, None)}, "job", NOW))
+    starts.record(9)
     assert starts.start() == 9
+
+
+@pytest.mark.parametrize("starts", ["identity"], indirect=True)
+def test_a_bound_holds_after_a_restart_from_before_an_offset_that_is_not_believed(starts: Starts) -> None:
+    """A driver that was not stopped may have left it; or this one was killed before its journal had it."""
+    assert starts.start() == 3
+    starts.table.commit("events", 9)
+    assert [starts.start_and_again() for _ in range(2)] == [(3, 6), (3, 6)]
+    assert len(starts.state.plans()) == 2, "the second start has nothing to record"
+    starts.table.commit("events", 5)
+    starts.record(5)
+    assert starts.start_and_again() == (5, 4)
 
 
 def test_an_offset_set_by_hand_is_given_to_every_start_before_its_next_transaction(starts: Starts) -> None:

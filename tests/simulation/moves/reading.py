@@ -42,7 +42,7 @@ def read_stream(world: World, state: State, location: Location, stream: Stream) 
     found = Found(
         held.value if held else None,
         None if world.fault == "A11" else of_stay,
-        _is_shared(world, location, stream),
+        _is_shared(world, state, location, stream),
         held is not None and world.fault != "A19" and _is_of_mirror(world, state, location, stream, held.value),
     )
     row = _row(state, location, stream)
@@ -61,10 +61,12 @@ def _is_of_mirror(world: World, state: State, location: Location, stream: Stream
     return (location.cluster, world.keys[stream][location.cluster], value) in state.synced
 
 
-def _is_shared(world: World, location: Location, stream: Stream) -> bool:
-    """True if the number under the stream's key can be one of another cluster."""
+def _is_shared(world: World, state: State, location: Location, stream: Stream) -> bool:
+    """True if the number under the stream's key can be one of another cluster, or of an earlier stay on this one."""
     if world.place in (Place.GROUP, Place.CHECKPOINT):
         return False
+    if location.plan >= 0 and state.plans[location.plan].leaves == location.cluster:
+        return True
     other = "b" if location.cluster == "a" else "a"
     return world.keys[stream][location.cluster] in [keys[other] for keys in world.keys.values()]
 

@@ -21,6 +21,7 @@ from tests.simulation.moves.world import (
     Place,
     Plan,
     State,
+    Stream,
     Tracker,
     World,
     beginning,
@@ -128,17 +129,30 @@ def _begin(world: World, state: State) -> Iterator[Step]:
     here = state.location
     state = _spend(state, "starts")
     seen = len(state.locations)
-    if here.state == "lives":
-        numbers = tuple(read_stream(world, state, here, each) for each in world.keys)
-        if None not in numbers:
-            yield "hook reads", state._replace(hooks=(*state.hooks, Hook("start", seen, here.plan)))
-    elif here.state == "moving" or world.fault == "A8":
-        plan = make_plan(world, state, here.to) if not (state.dead and here.to == "a") else None
+    to = here.to or here.cluster
+    if here.state == "lives" and all(_is_in_place(world, state, each) for each in world.keys):
+        yield "hook reads", state._replace(hooks=(*state.hooks, Hook("start", seen, here.plan)))
+    elif here.state != "writing" or world.fault == "A8":
+        plan = make_plan(world, state, to) if not (state.dead and to == "a") else None
         if plan:
             hook = Hook("plan", seen, len(state.plans))
             yield "hook plans", state._replace(plans=(*state.plans, plan), hooks=(*state.hooks, hook))
     else:
         yield "hook resumes", state._replace(hooks=(*state.hooks, Hook("journal", seen, here.plan)))
+
+
+def _is_in_place(world: World, state: State, stream: Stream) -> bool:
+    """Whether the job starts where it lives without a plan: else what it may have processed would be recorded nowhere.
+
+    Where only the job writes, the plan's number counts until it has.
+    """
+    here = state.location
+    read = read_stream(world, state, here, stream)
+    held = state.held(place_key(world, here.cluster, here.folder, stream))
+    if read is None or world.place in (Place.JOURNAL, Place.CHECKPOINT):
+        return read is not None
+    replaced = state.plans[here.plan].row(stream).replaced if here.plan >= 0 and world.place is Place.JOB_ONLY else ()
+    return held == read.number or held in replaced
 
 
 def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:

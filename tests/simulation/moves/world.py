@@ -92,6 +92,9 @@ class Plan(NamedTuple):
     to: Cluster
     rows: tuple[Row, ...]
 
+    def row(self, stream: Stream) -> PlanRow[int]:
+        return next(each.planned for each in self.rows if each.stream == stream)
+
 
 class Entry(NamedTuple):
     """One stream's part of a journal entry."""
