@@ -42,32 +42,20 @@ def read_config(options: argparse.Namespace) -> Config:
 
 
 def read_located(options: argparse.Namespace) -> Config:
-    """The configuration in the direction that the chosen jobs go (``located``)."""
+    """The configuration in the direction that the chosen jobs go (``inputs.located``)."""
     config = read_config(options)
     chosen = [options.job] if isinstance(options.job, str) else options.job or ()
-    return located(config, config.chosen(*chosen), options.toward)
+    return inputs.located(config, config.chosen(*chosen), options.toward)
 
 
 def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> list[tuple[Config, list[str]]]:
-    """As ``located``, for jobs that may go different ways: the configuration of each direction, and its jobs' names."""
+    """As ``inputs.located``, for jobs that may go different ways: each direction's configuration, and jobs' names."""
     from reconciler.failover import whereabouts
 
     locations = inputs.locations_of(config, jobs)
     config = inputs.with_topics(config, jobs, locations, to, lenient=True)
     jobs = config.chosen(*(job.name for job in jobs))
     return whereabouts.by_direction(config, jobs, locations, to, inputs.plans_of(config, jobs, locations))
-
-
-def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
-    """The configuration in the direction that these jobs go (``failover.whereabouts``); toward ``to``, if given."""
-    from reconciler.failover import whereabouts
-
-    if to is not None:
-        config.toward(to)  # raises for a cluster that is none
-    locations = inputs.locations_of(config, jobs)
-    config = inputs.with_topics(config, jobs, locations, to)
-    jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.located(config, jobs, locations, to, inputs.plans_of(config, jobs, locations))
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:

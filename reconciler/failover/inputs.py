@@ -108,19 +108,29 @@ def with_topics(
     return expand_for(config, jobs, locations, to, state_of(config), lenient=lenient)
 
 
+def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
+    """The configuration in the direction that these jobs go (``whereabouts``); toward ``to``, if given.
+
+    Raises ConfigError for a cluster that is none.
+    """
+    from reconciler.failover import whereabouts
+
+    if to is not None:
+        config.toward(to)
+    locations = locations_of(config, jobs)
+    config = with_topics(config, jobs, locations, to)
+    jobs = config.chosen(*(job.name for job in jobs))
+    return whereabouts.located(config, jobs, locations, to, plans_of(config, jobs, locations))
+
+
 def for_plan(config: Config, plan: Plan) -> Config:
     """The configuration for the move that the plan is about. Raises Changed for clusters that it does not have."""
-    from reconciler.failover import whereabouts
     from reconciler.failover.writing.plan_checks import directed
 
     config = directed(config, plan)
     if not plan.jobs:
         return config
-    jobs = config.chosen(*(job.name for job in plan.jobs))
-    locations = locations_of(config, jobs)
-    config = with_topics(config, jobs, locations, plan.destination_name)
-    jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.located(config, jobs, locations, plan.destination_name, plans_of(config, jobs, locations))
+    return located(config, config.chosen(*(job.name for job in plan.jobs)), plan.destination_name)
 
 
 def streams_of(
