@@ -51,7 +51,7 @@ def _add_config(
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """--to, the cluster that jobs move to."""
-    help = "the cluster that the jobs move to (default: the one that is not their home)"
+    help = "the cluster that the jobs move to (default: where a job is moving, else the other of two)"
     parser.add_argument("--to", metavar="CLUSTER", dest="toward", help=help)
 
 

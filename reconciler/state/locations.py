@@ -77,12 +77,12 @@ def moving(here: Location, to: str, stamp: Stamp) -> Location:
     if here.phase is Phase.WRITING:
         raise Changed(
             f"The job's numbers are being written for {here.to}, since {here.by} moved it.",
-            hint="Start its hook, which finishes this; or take it back: reconciler move --cancel",
+            hint="Start its hook, which finishes this; or take it back: reconciler move --cancel --job NAME",
         )
     if here.phase is Phase.MOVING:
         if here.to == to:
             raise ConfigError(f"The job is moving to {to} already.", hint="Its hook moves it at its next start.")
-        raise Changed(f"The job is moving to {here.to}.", hint="First: reconciler move --cancel")
+        raise Changed(f"The job is moving to {here.to}.", hint="First: reconciler move --cancel --job NAME")
     return _stamped(replace(here, phase=Phase.MOVING, to=to), stamp)
 
 
@@ -99,7 +99,7 @@ def giving_back(here: Location, to: str, plan: int, checkpoint: str | None, stam
     ``checkpoint``: the one that the job used in that stay.
     """
     if here.phase is Phase.MOVING:
-        raise Changed("The job is moving.", hint="Cancel the move: reconciler move --cancel")
+        raise Changed("The job is moving.", hint="Cancel the move: reconciler move --cancel --job NAME")
     return _stamped(replace(here, phase=Phase.WRITING, to=to, plan=plan, checkpoint=checkpoint), stamp)
 
 

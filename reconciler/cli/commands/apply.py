@@ -46,8 +46,8 @@ HELP = Help(
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
-        ExitCode.NEEDS_PERSON: "a job was refused: a partition needs a decision, a row of the source is dated far "
-        "ahead, a row cannot be read, or the plan could not judge it; the other jobs were written",
+        ExitCode.NEEDS_PERSON: "a job was refused: a partition needs a decision, a row cannot be read, or the plan "
+        "could not judge it; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -105,7 +105,7 @@ def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespac
             continue
         if not is_this or options.dry_run:
             by = "this" if is_this else "another"
-            cancel = command("reconciler", "move", "--cancel", "--job", job.name)
+            cancel = command("reconciler", "move", "-c", options.config, "--cancel", "--job", job.name)
             raise Changed(
                 f'The offsets of job "{job.name}" are being written by {by} plan. Nothing was written.',
                 hint=f"Its hook finishes that. To take it back: {cancel}",

@@ -106,7 +106,7 @@ def _look(
     config: Config, jobs: Sequence[Job], now: Mapping[str, Location | None], options: argparse.Namespace
 ) -> list[_Found]:
     config.toward(options.to)  # raises for a cluster that is none
-    waiting = {job.name: found for job in jobs if (found := _on_the_way(job, now[job.name], options.to)) is not None}
+    waiting = {job.name: found for job in jobs if (found := _on_the_way(job, now[job.name], options)) is not None}
     left = [job for job in jobs if job.name not in waiting]
     if not left:
         return list(waiting.values())
@@ -122,17 +122,19 @@ def _look(
     return [waiting.get(job.name) or _judged(job, now[job.name], checked, there, options.to) for job in jobs]
 
 
-def _on_the_way(job: Job, here: Location | None, to: str) -> _Found | None:
+def _on_the_way(job: Job, here: Location | None, options: argparse.Namespace) -> _Found | None:
     """The line of a job that is moving already; None for another job."""
     if here is None or here.phase is Phase.LIVES:
         return None
     since = f"by {here.by} since {stamp(here.at_ms)}"
+    cancel = command("reconciler", "move", "-c", options.config, "--cancel", "--job", job.name)
     if here.phase is Phase.WRITING:
-        line = f"its offsets are being written for {here.to}: start its hook, which finishes that"
+        line = (
+            f"its offsets are being written for {here.to}: start its hook, which finishes that; or cancel it: {cancel}"
+        )
         return _Found(job, line, ExitCode.NEEDS_PERSON)
-    if here.to == to:
-        return _Found(job, f"is moving to {to} already, {since}")
-    cancel = command("reconciler", "move", "--cancel", "--job", job.name)
+    if here.to == options.to:
+        return _Found(job, f"is moving to {here.to} already, {since}")
     line = f"is moving to {here.to}, {since}: cancel that first ({cancel})"
     return _Found(job, line, ExitCode.NEEDS_PERSON)
 

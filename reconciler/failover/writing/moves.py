@@ -346,7 +346,8 @@ class StorePlace:
         return Changed(
             f'{key} of job "{self.job}" {holds} in {self.store.address}. The plan of stay {new.stay} replaces {known} '
             f"by offset {new.number:,}.",
-            hint="Find out what has written it. To give the numbers back: reconciler move --cancel",
+            hint="Find out what has written it. To give the numbers back: "
+            + command("reconciler", "move", "--cancel", "--job", self.job),
         )
 
     def _rows(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Row]:

@@ -66,7 +66,7 @@ def test_a_job_that_is_moving_is_not_moved_twice(moving: Moving) -> None:
     assert (again.code, again.out.startswith("exact: is moving to b already, by ada@ops-1 since 2027-")) == (0, True)
     back = moving.run("move --to a --yes --job exact")
     assert back.code == 4
-    assert "reconciler move --cancel --job exact" in back.out
+    assert "reconciler move -c reconciler.toml --cancel --job exact" in back.out
     assert "moves to b" in moving.status()
 
 

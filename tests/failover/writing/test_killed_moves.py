@@ -76,7 +76,7 @@ def test_another_plan_is_refused(killed: World) -> None:
     ended = killed.run("apply", "q.json", *CONFIG, "--yes")
     assert ended.code == 5
     assert "are being written by another plan" in ended.err
-    assert "reconciler move --cancel --job clicks" in ended.err
+    assert "reconciler move -c reconciler.toml --cancel --job clicks" in ended.err
     assert lives(killed)[0] is Phase.WRITING
 
 
