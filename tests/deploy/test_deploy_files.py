@@ -19,7 +19,7 @@ TESTED_BY = {
     "kubernetes/hook-init-container.yaml": ["deploy/kubernetes/test_*.py"],
     "kubernetes/spark-application.yaml": ["deploy/kubernetes/test_*.py"],
     "airflow/clicks.py": ["deploy/test_deploy_airflow.py", "deploy/test_airflow_versions.py"],
-    "prometheus/": ["jobs/watch/test_alert_rules.py", "jobs/watch/test_alerts.py"],
+    "prometheus/": ["jobs/watch/test_alert_rules.py"],
     "grafana/": ["deploy/test_dashboard.py"],
     "compose/": ["deploy/*containers*.py"],
     "images/": [

@@ -168,7 +168,7 @@ def _of(store: str, rows: Rows) -> Rows:
     return {key: row for key, row in rows.items() if key[0] == store}
 
 
-@pytest.mark.thorough  # tests/failover/writing/test_moves.py kills it at any write in every run
+@pytest.mark.thorough  # tests/failover/writing/test_store_place.py kills it at any write in every run
 def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Driver, thorough: bool) -> None:
     world, names = laid.world, ("clicks", "views")
     before = laid.offsets(world.topic)

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, replaced_by
 from reconciler.failover.writing.moves import Copied, begin, carry_out, finish, numbers_of, place_of, roll_back
-from reconciler.places.registry import open_store
 from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
-from reconciler.state import locations, moving
+from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.memory import MemoryState
 from reconciler.state.plans import Numbers
 from reconciler.state.store import StateStore
-from tests.failover.planned import CONFIG, planned
-from tests.golden.world import World
 from tests.in_memory import BASE, Memory, stored
-from tests.starting import placed, state_of
+from tests.starting import placed
 
 HOOK, ANA = Stamp("hook", 1), Stamp("ana", 2)
 AT = StreamPartition("events", "a", 0)
 HERE = TopicPartition("events", 0)
-KILLS = [(number, after) for number in range(7) for after in (False, True)]
+KILLS = [(number, after) for number in range(7) for after in (False, True)][:-1]
 
 
 class Killed(BaseException):
@@ -94,11 +88,8 @@ class Move:
         return carry_out(self.state, self.config, self.job, self.numbers(), copied, HOOK)
 
     def back(self) -> Location:
-        """A rollback, or the rest of one that was killed."""
-        here, naming = location(self.state), self.config.topics.naming
-        if here.phase is Phase.WRITING:
-            return finish(self.state, here, self.job, self.memory.outside, ANA)
-        return roll_back(self.state, here, self.job, naming, self.memory.outside, ANA)
+        naming = self.config.topics.naming
+        return roll_back(self.state, location(self.state), self.job, naming, self.memory.outside, ANA)
 
     def history(self) -> list[tuple[str, str, str | None, int]]:
         return [(each.phase.value, each.cluster, each.to, each.stay) for each in self.state.history()]
@@ -148,7 +139,7 @@ def test_apply_moves_a_job_that_has_no_location_from_its_home(move: Move) -> Non
     assert location(move.state).cluster == "b"
 
 
-@pytest.mark.parametrize(("number", "after"), KILLS[:-1])
+@pytest.mark.parametrize(("number", "after"), KILLS)
 def test_a_move_that_is_killed_at_any_write_is_finished_by_the_next_run(move: Move, number: int, after: bool) -> None:
     """Writes: the location at home, the plan, ``writing``, the journal's end, the next one's start (2), ``lives``."""
     move.backend.left, move.backend.after = number, after
@@ -225,56 +216,3 @@ def test_a_rollback_gives_back_what_was_replaced_as_a_new_stay_in_the_checkpoint
     each = move.state.plan(here.plan).rows[AT]
     assert (each.key, each.row.number, each.row.record) == (TopicPartition("events", 0), BASE + 7, stored(6).anchor)
     assert each.row.left.number == 4
-
-
-@pytest.mark.parametrize(("number", "after"), KILLS[:12])
-def test_a_rollback_that_is_killed_at_any_write_is_finished_by_the_next_run(
-    move: Move, number: int, after: bool
-) -> None:
-    """Writes: the plan back, ``writing``, the journal's end, the next one's start (2), ``lives``."""
-    move.state.move_on(None, locations.first("a", ANA, "/data/clicks-2"))
-    move.run(checkpoint="/data/clicks-3")
-    move.backend.left, move.backend.after = number, after
-    with pytest.raises(Killed):
-        move.back()
-    if location(move.state).phase is Phase.LIVES and location(move.state).cluster == "a":
-        assert (number, after) == (5, True), "it has ended"
-    else:
-        move.back()
-    here = location(move.state)
-    assert (here.phase, here.cluster, here.checkpoint) == (Phase.LIVES, "a", "/data/clicks-2")
-    assert here.stay == locations.stay_of(here.plan)
-    assert move.state.journal(here.stay)[0].numbers[AT].number == BASE + 7
-
-
-# ---------------------------------------------------------------- by the command
-
-
-def rows(world: World) -> dict[TopicPartition, StoredOffset]:
-    with closing(open_store(f"sqlite:///{world.folder}/offsets.db")) as store:
-        return {row.key: row.stored for row in store.read("clicks")}
-
-
-def kill(*_: object, **__: object) -> None:
-    raise Killed
-
-
-@pytest.mark.parametrize("at", ["finish", "add_plan"])
-def test_rollback_finishes_a_rollback_that_was_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    """Before it had said that it writes, or after."""
-    world, back = planned(tmp_path, monkeypatch), ("rollback", *CONFIG, "--job", "clicks", "--yes")
-    before = rows(world)
-    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(*((moving, at) if at == "finish" else (JobState, at)), kill)
-        with pytest.raises(Killed):
-            world.run(*back)
-    state = state_of(world.folder / "reconciler.toml", "clicks", "a")
-    for _ in range(2):
-        ended = world.run(*back)
-        assert ended.code == 0, ended.err
-        assert (location(state).phase, location(state).cluster) == (Phase.LIVES, "a")
-        assert rows(world)[HERE].offset == before[HERE].offset
-    assert "clicks: nothing to give back; it lives on a with the offsets that were given back." in ended.out

@@ -18,7 +18,7 @@ from reconciler.places.hbase.flowlet import Flowlet
 from reconciler.places.registry import open_store
 from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, Traits, WriteResult
-from reconciler.state import moving
+from reconciler.state import journal, moving
 from reconciler.state.locations import Location, Phase
 from reconciler.state.moving import NewNumber
 from reconciler.state.stored import Stored
@@ -191,6 +191,10 @@ def killed_at(writes: int, act: Callable[[World], Location], before: bool, world
         cluster, numbers = ("b", AFTER) if act is finish else ("a", BEFORE)
         assert (world.here.phase, world.here.cluster) == (Phase.LIVES, cluster)
         assert world.held(numbers) == numbers
+        if act is finish:
+            assert [each.closed_by for each in world.job.journal(1)] == [3], "the stay that was left is ended once"
+            begun = journal.latest(world.job.journal(world.here.stay))
+            assert {at: known.number for at, known in begun.items()} == {A: AFTER[ON_B[A]], B: AFTER[ON_B[B]]}
     return was_killed
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from reconciler.demo.lab.kafka import HOST, free_ports
 from tests.demo.lab.kafka import KafkaCluster
@@ -80,20 +80,12 @@ def _pass_on(giver: socket.socket, taker: socket.socket, take_time: Callable[[in
         taker.shutdown(socket.SHUT_RDWR)
 
 
-L = TypeVar("L", bound=SlowLink)
-
-
 @contextmanager
-def far_cluster(
-    directory: Path,
-    jars: Path,
-    properties: Mapping[str, str] | None = None,
-    link_to: Callable[[Callable[[], str]], L] = SlowLink,  # type: ignore[assignment]
-) -> Iterator[tuple[KafkaCluster, L]]:
+def far_cluster(directory: Path, jars: Path) -> Iterator[tuple[KafkaCluster, SlowLink]]:
     """A cluster, and the link by which all its clients reach it."""
     made: list[KafkaCluster] = []
-    with link_to(lambda: made[0].bootstrap) as link:
-        told = {"advertised.listeners": f"PLAINTEXT://{link.address}", **(properties or {})}
+    with SlowLink(lambda: made[0].bootstrap) as link:
+        told = {"advertised.listeners": f"PLAINTEXT://{link.address}"}
         made.append(KafkaCluster("b", directory, jars, heap="768m", properties=told))
         with made[0] as cluster:
             yield cluster, link
