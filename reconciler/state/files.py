@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from reconciler.core.errors import NotCreated, Refused
 from reconciler.places.folder import Folder, open_folder
 from reconciler.places.parameters import wrong_address
-from reconciler.state.store import Held
+from reconciler.state.store import MAKE_IT, Held
 
 EXAMPLE = "files:PATH"
 _DIGITS = 20
@@ -72,7 +72,7 @@ class FilesState:
         if not self._folder.exists():
             raise NotCreated(
                 f"There is no folder {self._folder.shown} with the state.",
-                hint="Mount it, correct [state] store, or make it: reconciler init -c FILE",
+                hint=MAKE_IT,
             )
 
     def _numbers(self, log: str) -> list[int]:

@@ -11,7 +11,7 @@ from reconciler.core.errors import NotCreated
 from reconciler.places.parameters import wrong_address
 from reconciler.places.postgresql.address import Address, parse
 from reconciler.places.postgresql.connection import Database, Session, quoted
-from reconciler.state.store import Held
+from reconciler.state.store import MAKE_IT, Held
 
 EXAMPLE = "postgresql://HOST/DATABASE"
 _NAME = "reconciler_state"
@@ -80,5 +80,5 @@ class PostgresqlState:
         if db.one("SELECT to_regclass(%s)", (self._table,)) == (None,):
             raise NotCreated(
                 f"{self.shown} has no table {_NAME}.",
-                hint="Correct [state] store, or make it: reconciler init -c FILE",
+                hint=MAKE_IT,
             )

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from reconciler.core.errors import NotCreated
 from reconciler.places.parameters import wrong_address
 from reconciler.places.sqlite import database
-from reconciler.state.store import Held
+from reconciler.state.store import MAKE_IT, Held
 
 EXAMPLE = "sqlite:///FILE"
 WAIT_S = 10.0
@@ -94,5 +94,5 @@ class SqliteState:
     def _missing(self) -> NotCreated:
         return NotCreated(
             f"There is no state store {self._path}.",
-            hint="Mount it, correct [state] store, or make it: reconciler init -c FILE",
+            hint=MAKE_IT,
         )

@@ -29,6 +29,11 @@ FIRST = 1
 """The number of a log's first entry."""
 LEAST_KEPT = 16
 """Pruning keeps at least so many entries."""
+MAKE_IT = (
+    "If jobs have run with it before, mount it, restore it, or correct [state] store. Only the first time, make it: "
+    "reconciler init -c FILE"
+)
+"""What to do if it is not there. A new store in place of one that is not mounted knows no job."""
 _IDENTITY = "store"
 _NONCE = "nonce"
 
@@ -98,7 +103,7 @@ class StateStore:
             if not found:
                 raise NotCreated(
                     f"{self.shown} is not a state store.",
-                    hint="Correct [state] store, mount it, or make a new one: reconciler init -c FILE",
+                    hint=MAKE_IT,
                 )
             self._id = str(found[0].fields["id"])
         return self._id
