@@ -13,7 +13,8 @@ from tests.golden.world import World
 NONSENSE = (
     "reconciler --version",
     "reconciler nonsense",
-    "reconciler chekc -c reconciler.toml",
+    "reconciler mvoe -c reconciler.toml",
+    "reconciler move -c reconciler.toml --too b",
     "reconciler plan",
     "reconciler plan -c reconciler.toml --fromat json",
     "reconciler plan -c reconciler.toml --format xml",

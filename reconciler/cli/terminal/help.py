@@ -207,6 +207,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **words: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **words})
         self.actions: dict[str, Parser] = {}
+        self._given: list[str] = []
         self.color = False  # 3.14 would put escape sequences into the usage line of an error
         self.register("action", None, _Once)
         self.register("action", "store", _Once)
@@ -220,7 +221,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, which lets a command's unknown options pass: its caller would name them with their values."""
         given = list(sys.argv[1:] if args is None else args)
-        options = given[: given.index("--")] if "--" in given else given
+        self._given = options = given[: given.index("--")] if "--" in given else given
         if empty := [word for word in options if word.startswith("--") and word.endswith("=--")]:
             self.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")  # 3.11 makes a list of it
         known, unknown = super().parse_known_args(given, namespace)
@@ -237,10 +238,22 @@ class Parser(argparse.ArgumentParser):
         return (", ".join(options) or word) + (f"\nDid you mean {near[0]}?" if near else "")
 
     def error(self, message: str) -> NoReturn:
+        meant = self._meant(message)
         if "required: -c/--config" in message:
             message = f"There is no ./{CONFIG_HERE}. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
-        lines = "\n".join(visible(line) for line in message.split("\n"))
+        lines = "\n".join(visible(line) for line in [*message.split("\n"), *meant])
         raise UsageError(f"{self.format_usage()}{self.prog}: {lines}")
+
+    def _meant(self, message: str) -> list[str]:
+        """A line on a word that argparse refuses, or takes for none where it misses another."""
+        if refused := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            near = near_names(refused[1], re.findall(r"[\w-]+", refused[2]), 1)
+            return [f"Did you mean {near[0]}?"] if near else []
+        known = self._option_string_actions
+        words = [word.partition("=")[0] for word in self._given] if "required" in message else []
+        unknown = [word for word in words if word.startswith("--") and word not in known]
+        near = near_names(unknown[0], known, 1) if unknown else []
+        return [f"There is no {unknown[0]}. Did you mean {near[0]}?"] if near else []
 
     def print_help(self, file: Any = None) -> None:
         """As argparse's, which ignores errors: help that a full disk did not take was not shown."""
