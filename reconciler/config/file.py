@@ -218,6 +218,8 @@ class _Reader:
     def _judge_code(self, policy: PolicySettings, *clusters: Cluster | None) -> None:
         """A file that makes this process run code which is not the product's must be beyond other users' reach."""
         settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
+        for cluster in filter(None, clusters):
+            self._refuse_unlisted(f"{cluster.table} client.oauth", cluster.client.get("oauth", ""))
         code = "[policy] python" if policy.python else min(settings & _RUN_CODE, default=None)
         if code and self._doubt is not None:
             self._modules = None

@@ -30,6 +30,7 @@ from reconciler.kafka.errors import (
     unknown_properties,
     unknown_property,
 )
+from reconciler.kafka.tokens import TokenSource, with_token
 from reconciler.waits import for_seconds, waiting
 
 STEP_S = 0.05
@@ -62,15 +63,19 @@ log = logging.getLogger(__name__)
 
 
 class Connection:
-    """A cluster by its client settings (librdkafka properties); ``whose`` it is, for sentences."""
+    """A cluster by its client settings (librdkafka properties); ``whose`` it is, for sentences.
+
+    Raises ConfigError as ``with_token``.
+    """
 
     def __init__(self, client: Mapping[str, Any], *, timeout_s: float, whose: str = "") -> None:
-        self._settings = {"client.id": "reconciler", **client}
+        client = {"client.id": "reconciler", **client}
+        self._settings = with_token(client)
         servers = self._settings.get("bootstrap.servers", "?")
         user = self._settings.get("sasl.username")
         who = f"user {user!r}" if user else "this user"
         name = " ".join(filter(None, ("the", whose, "cluster at", servers)))
-        self.cluster = ClusterErrors(name, who, timeout_s, self._settings)
+        self.cluster = ClusterErrors(name, who, timeout_s, client)
 
     @property
     def timeout_s(self) -> float:
@@ -96,8 +101,13 @@ class Connection:
         return self.new_client(Consumer, properties)
 
     def new_client(self, kind: Any, properties: Mapping[str, Any]) -> Any:
-        """A new client of this class of the library, as ``consumer``. The error names every unknown property."""
+        """A new client of this class of the library, as ``consumer``. The error names every unknown property.
+
+        Raises Unreachable where a login's token cannot be made.
+        """
         settings, unknown = {**self._settings, **properties, "error_cb": self._hear}, list[str]()
+        if isinstance(token := settings.get("oauth_cb"), TokenSource):
+            token.fetch(self.cluster.name)
         while True:
             try:
                 client = kind(settings, logger=_Demoted(log.name))

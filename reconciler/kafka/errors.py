@@ -15,6 +15,7 @@ from math import floor
 from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.kafka.tokens import source_of
 from reconciler.near import near_names
 from reconciler.waits import none_resolves, waited_s
 
@@ -267,10 +268,14 @@ class ClusterErrors:
 
     def _no_token(self, error: KafkaError, doing: str) -> Unreachable:
         why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
+        hint = (
+            f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
+            f"sasl.oauthbearer.client.id and its secret, under {SECTION}."
+        )
+        if (source := source_of(self.client)) is not None:
+            hint = f"The token comes from {source}: mend that."
         return Unreachable(
-            f"Could not {doing}: there was no token for {self.name} in {self.timeout_s:g} s ({why}).",
-            hint=f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
-            f"sasl.oauthbearer.client.id and its secret, under {SECTION}.",
+            f"Could not {doing}: there was no token for {self.name} in {self.timeout_s:g} s ({why}).", hint=hint
         )
 
     def _forbidden(self, code: int, doing: str, needs: Needs) -> Refused:

@@ -124,6 +124,7 @@ _OTHER_WAYS = (
     "Give a SCRAM login (--client sasl.mechanism=SCRAM-SHA-512 --client sasl.username=USER --client "
     "'sasl.password=${NAME}'), or a client certificate (ssl.certificate.location, ssl.key.location)."
 )
+IAM = "AWS_MSK_IAM"
 _OWN_NAMES = f"Leave {JAAS} out, and give the login in librdkafka's names: docs/how-to/secure-connections.md"
 
 
@@ -134,15 +135,15 @@ def login(given: Mapping[str, str], where: str) -> dict[str, str]:
     """
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper()
     handler = given.get(HANDLER, "")
-    if mechanism == "AWS_MSK_IAM" or ".msk.auth.iam." in handler:
-        raise _no_iam(where)
+    if mechanism == IAM or ".msk.auth.iam." in handler:
+        return _iam(given, where)
     if JAAS not in given:
         return _token({}, given, where) if handler and mechanism == "OAUTHBEARER" else {}
     module = _module(given[JAAS], where)
     options = module.options
     match module.kind:
         case "IAMLoginModule":
-            raise _no_iam(where)
+            return _iam(given, where)
         case "Krb5LoginModule":
             raise ConfigError(  # librdkafka from PyPI has no Kerberos, and its own build may use other files
                 f"{where}: the login is Kerberos, which only some builds of librdkafka have.", hint=_OWN_NAMES
@@ -180,8 +181,15 @@ def _password(options: Mapping[str, str], where: str) -> dict[str, str]:
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
-def _no_iam(where: str) -> ConfigError:
-    return ConfigError(f"{where}: the login is AWS MSK IAM, which is not supported.", hint=_OTHER_WAYS)
+def _iam(given: Mapping[str, str], where: str) -> dict[str, str]:
+    """Amazon's module takes the process's AWS credentials unless its options say otherwise; its signer always does."""
+    options = _module(given[JAAS], where).options if "IAMLoginModule" in given.get(JAAS, "") else {}
+    if named := sorted({*options} - {"awsDebugCreds"}):
+        raise ConfigError(
+            f"{where}: the IAM login names {', '.join(named)}, which AWS's signer does not take.",
+            hint="Leave it out, and name a profile with that role in AWS_PROFILE.",
+        )
+    return {"sasl.mechanism": IAM}
 
 
 def _token(options: Mapping[str, str], given: Mapping[str, str], where: str) -> dict[str, str]:

@@ -180,16 +180,22 @@ def test_a_jaas_line_that_gives_no_login_is_refused_without_its_values(refused, 
     assert words in refused(f"security.protocol=SASL_SSL\nsasl.jaas.config={jaas}\n")
 
 
-def test_iam_is_refused_by_its_name(refused) -> None:
-    iam = "sasl.mechanism=AWS_MSK_IAM\nsasl.client.callback.handler.class=software.amazon.msk.auth.iam.X\n"
-    assert "AWS MSK IAM, which is not supported. Give a SCRAM login (--client" in refused(iam)
-    assert "AWS MSK IAM" in refused(f"{iam}sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;\n")
+IAM = (
+    "security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n"
+    "sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler\n"
+    "sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required"
+)
 
 
-def test_iam_behind_a_token_is_refused_by_its_name(refused) -> None:
-    text = "sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler\n"
-    assert "AWS MSK IAM" in refused(f"{TOKEN}{BEARER};\n{text}")
-    assert "AWS MSK IAM" in refused(f"{TOKEN}{text}")
+def test_msk_iam_keeps_its_name_and_the_credentials_of_the_process(taken) -> None:
+    wanted = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
+    assert taken(f"{IAM};\n").client == wanted
+    handler = "sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler\n"
+    assert taken(f"security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n{handler}").client == wanted
+
+
+def test_an_iam_role_in_a_jaas_line_is_refused_by_its_name(refused) -> None:
+    assert "names awsRoleArn" in refused(f'{IAM} awsRoleArn="arn:aws:iam::1:role/x";\n')
     assert "the login is OAUTHBEARER" in refused(f"{TOKEN}sasl.login.callback.handler.class=io.example.Mine\n")
 
 
@@ -274,10 +280,10 @@ def test_settings_of_other_clients_are_left_out_by_name(taken) -> None:
 
 def test_every_fault_is_listed(refused) -> None:
     said = refused(
-        "ssl.truststore.location=/etc/trust.jks\nssl.keystore.location=/etc/key.jks\nsasl.mechanism=AWS_MSK_IAM\n"
-        "ssl.key.password=${vault:a:b}\n"
+        "ssl.truststore.location=/etc/trust.jks\nssl.keystore.location=/etc/key.jks\nsasl.mechanism=GSSAPI\n"
+        "sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;\nssl.key.password=${vault:a:b}\n"
     )
-    assert all(word in said for word in ("ssl.truststore.location", "ssl.keystore.location", "IAM", "${vault:…}"))
+    assert all(word in said for word in ("ssl.truststore.location", "ssl.keystore.location", "Kerberos", "${vault:…}"))
 
 
 MIRRORS, CLIENTS = "MirrorMaker's configuration", "not the properties of a client"

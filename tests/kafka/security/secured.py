@@ -24,6 +24,7 @@ from tests.kafka.security.certificates import Certificates, make_certificates
 from tests.kafka.security.tokens import AUDIENCE, ISSUER, Tokens
 
 USER = "clicks-job"
+FUNCTIONS = "tests.kafka.security.tokens"
 _HOST = "127.0.0.1"
 _SECURITY = "org.apache.kafka.common.security"
 _SCRAM = f"{_SECURITY}.scram.ScramLoginModule required;"
@@ -104,6 +105,13 @@ class Secured:
             "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
         }
 
+    def own_token(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+        """Client settings for the ``LOGINS`` door, with tokens of a function (``tokens.fetched``)."""
+        known = {"TOKENS_URL": self.tokens.url, "TOKENS_USER": USER, "TOKENS_SECRET": self.password}
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        return {"ssl.ca.location": str(self.certificates.authority), "oauth": f"python:{FUNCTIONS}:fetched"}
+
     def add_user(self) -> None:
         """Make ``USER``, and wait until the broker lets it in."""
         from confluent_kafka.admin import (
@@ -142,8 +150,9 @@ def _secret() -> str:
 
 
 def client_table(settings: Mapping[str, str]) -> str:
-    """The ``[clusters.b.client]`` of a configuration file."""
-    return "\n".join(["[clusters.b.client]", *(f'"{key}" = {json.dumps(value)}' for key, value in settings.items())])
+    """The ``[clusters.b.client]`` of a configuration file; with the leave to run a function that it names."""
+    lines = ["[clusters.b.client]", *(f'"{key}" = {json.dumps(value)}' for key, value in settings.items())]
+    return "\n".join([*lines, *(["[policy]", f'python = ["{FUNCTIONS}"]'] if "oauth" in settings else [])])
 
 
 # ---------------------------------------------------------------- ACLs as the client library has them

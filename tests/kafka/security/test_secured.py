@@ -89,6 +89,10 @@ def by_token(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     return USER, secured.logins, {**secured.token, "sasl.oauthbearer.client.secret": "${CLIENT_SECRET}"}
 
 
+def by_function(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    return USER, secured.logins, secured.own_token(monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("entry", "store"),
     sampled(
@@ -101,8 +105,9 @@ def by_token(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             (by_another_login("SCRAM-SHA-256"), "sqlite"),
             (by_another_login("PLAIN"), "sqlite"),
             (by_token, "kafka-group"),
+            (by_function, "kafka-group"),
         ],
-        keep=4,
+        keep=5,
     ),
     ids=lambda part: getattr(part, "__name__", part),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.security.secured import USER, Secured, client_table
+from tests.kafka.security.secured import FUNCTIONS, USER, Secured, client_table
 from tests.sizes import sampled
 from tests.starting import state_of
 from tests.world import World
@@ -50,6 +50,7 @@ def _with(settings: Settings, **changes: str) -> Settings:
     return _changed(settings, changes)
 
 
+FETCHED = f"python:{FUNCTIONS}:fetched"
 NOT_TRUSTED = "shows a certificate that is not trusted here, is out of date, or is not made out to its address"
 NO_ANSWER = "gave no answer in … s"
 """The seconds that passed stand there: on a busy machine they are more than the deadline."""
@@ -146,6 +147,14 @@ TOKENS = [
         lambda secured, _: {**secured.token, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
         "Could not connect to server",
         "See that the provider at sasl.oauthbearer.token.endpoint.url is up",
+        listener="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "a function that fails",  # the environment does not name its provider
+        lambda secured, _: {"ssl.ca.location": str(secured.certificates.authority), "oauth": FETCHED},
+        f"{FETCHED} failed with KeyError: 'TOKENS_URL'.",
+        "Mend that, and run this again.",
         listener="logins",
         deadline="3s",
     ),
