@@ -26,7 +26,6 @@ from reconciler.config.places import faults_beside, place_of
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.sections import Homes, any_home, with_homes
 from reconciler.config.settings import (
-    MEANINGS,
     Cluster,
     Config,
     Job,
@@ -183,9 +182,8 @@ class _Reader:
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
         jobs = tuple(job_on(job, naming, topics.here, group_on=topics.there) for job in jobs)
-        settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
         main = (clusters, topics, search, policy, jobs)
-        return Config(*main, trust, watch, metrics, mirror, state, settings)
+        return Config(*main, trust, watch, metrics, mirror, state)
 
     # ------------------------------------------------------------ clusters and topics
 

@@ -22,35 +22,6 @@ def cluster_table(name: str) -> str:
     return f"[clusters.{name}]"
 
 
-MEANINGS: Mapping[str, str] = {
-    "search.max_disorder": "if a record stands before another in a source partition, its time is at most this much "
-    "later",
-    "search.scan_records": "the most records read per partition in search of an anchor",
-    "search.deadline": "how long a search retries an unreachable cluster",
-    "search.memory_mib": "the memory limit of the process that reads records, in MiB",
-    "policy.new": "where a partition without stored offset starts",
-    "policy.behind": "whether a partition whose anchor has not been delivered may start",
-    "policy.max_replay": "the most records a partition that starts early may read again",
-    "policy.no_anchor": "how a stored offset without anchor is located",
-    "policy.plan_expires": "how long a plan may be applied, and a new query may begin at the hook's start",
-    "policy.python": "the modules that python: may name, in id and in a store's address",
-    "mirror.offset_syncs_topic": "the topic of offset syncs",
-    "mirror.checkpoints_topic": "the topic of checkpoints",
-    "mirror.offsets_topic": "the topic in which the mirror's Connect worker keeps positions",
-    "state.store": "the address of the state store, which records where the jobs live",
-    "trust.require_signature": "apply and checkpoint clone with this configuration take only signed plans",
-    "trust.trusted_keys": "public keys: Ed25519 in PEM, by path",
-    "trust.signing_key": "the path of the private key with which hook signs its plans",
-    "watch.listen": "where metrics are served",
-    "watch.every": "how often each job is checked",
-    "watch.requests_per_second": "the most requests to the watched cluster, over all jobs",
-    "metrics.textfile": "a folder that node_exporter's textfile collector reads",
-    "metrics.pushgateway": "the URL of a push gateway",
-}
-"""The meaning of each setting, by its table and key: for ``config check``, for the file that ``init`` writes, and for
-the reference, whose rows begin with these words."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them.
@@ -260,8 +231,6 @@ class Config:
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
     state: str | None = None
     """The state store's address."""
-    settings: Mapping[str, object] = field(default_factory=dict)
-    """The values of ``MEANINGS``' keys as the file has them, or by default."""
 
     @property
     def here(self) -> str:

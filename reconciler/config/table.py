@@ -44,8 +44,6 @@ class Faults:
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
-        self.taken: dict[str, object] = {}
-        """Every value that was asked for, by ``TABLE.KEY``."""
 
     def add(self, message: str, hint: str | None = None) -> None:
         self.found.append(ConfigError(message, hint=hint))
@@ -88,7 +86,7 @@ class Table:
         self, key: str, kind: type, default: Any = None, *, required: bool = False, hint: str | None = None
     ) -> Any:
         self._known.add(key)
-        value = self._faults.taken[f"{self._name}.{key}"] = self._values.get(key, default)
+        value = self._values.get(key, default)
         if key not in self._values:
             if required and self.is_there:
                 self._missing(key)

@@ -1,43 +1,28 @@
-"""``config check``: makes every connection that a configuration names, and reports all results, not the first failure.
-
-It tries the clusters and their topics, and on this machine certificates, a port, folders and keys. It only reads: no
-write is tried.
+"""``config check``: connects to the clusters, the jobs' stores and the state store that a configuration names, and
+reports all results, not the first failure. It only reads.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
-from http.client import HTTPException, InvalidURL
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
+from contextlib import closing
 
 from reconciler.clock import stamp
-from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import settings_of
 from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.carried_numbers import reader_of
-from reconciler.core.errors import ConfigError, ExitCode, NotRead, ReconcilerError
+from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.core.text import command, counted
-from reconciler.failover.unanchored import own_topics
-from reconciler.jobs.watch.metrics import ListenAddress, check_tls
-from reconciler.kafka.mirror.account import LOCATION
-from reconciler.kafka.mirror.reading import Wanted, read_pairs
 from reconciler.near import near_names, near_topics
-from reconciler.plan import signing
-from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
-from reconciler.preflight.stores import Trials, World, job_sinks, job_store
+from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
+from reconciler.preflight.stores import Trials, World, job_store
 from reconciler.preflight.survey import are_framed, sample
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
 from reconciler.state.store import open_state
 
-DESTINATION, SOURCE, MIRROR = "destination", "source", "mirror"
+DESTINATION, SOURCE = "destination", "source"
 RECORDS = 20
 """Records that are read of a topic, to see whether they have what ``[jobs.identity]`` names."""
 
@@ -52,7 +37,6 @@ def connections(
     for job in jobs:
         if job.name in able:
             job_store(config, job, able[job.name], world, destination, trials)
-        job_sinks(job, trials)
 
 
 # ---------------------------------------------------------------- clusters and topics
@@ -67,7 +51,6 @@ def _destination(config: Config, jobs: Sequence[Job], world: World, trials: Tria
         known = _topics(reader, topics, lambda name: _no_topic(config, name, world, trials), trials)
         for job in jobs:
             _identity(config, job, known, reader, trials)
-        _mirror(config, reader, trials)
         return ClusterInfo(cluster_id, known)
     return None
 
@@ -172,40 +155,6 @@ def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
     return not destination.topics or any(same)
 
 
-# ---------------------------------------------------------------- the mirror's own topics
-
-
-def _mirror(config: Config, reader: LogReader, trials: Trials) -> None:
-    """Report whether offset syncs, checkpoints and heartbeats are here. Jobs with anchors need none of them."""
-    own = own_topics(config)
-    with trials.trying(MIRROR, only_warn=True):
-        kinds = {"offset syncs": own.offset_syncs, "checkpoints": own.checkpoints, "heartbeats": own.heartbeats}
-        here = [kind for kind, names in kinds.items() if _holds(reader, names)]
-        there = f"{' and '.join(here)} are at the destination"
-        if "offset syncs" in here:
-            trials.ok(MIRROR, f"{there}; their use: reconciler mirror")
-        else:
-            result = f"{there}, offset syncs are not" if here else "MirrorMaker left nothing at the destination"
-            next_step = f"Set {LOCATION} = target in MirrorMaker's properties. Its use: reconciler mirror."
-            trials.warn(MIRROR, f"{result}: few stored offsets without anchors can be placed, if any.", next_step)
-        names = {(topic, config.topics.destination_of(topic)) for job in config.jobs for topic in job.topics}
-        wanted = [Wanted(TopicPartition(one, 0), TopicPartition(other, 0), None) for one, other in sorted(names)]
-        if misnamed := read_pairs(reader, replace(own, offset_syncs=()), wanted).misnamed:
-            what, _, next_step = misnamed.partition(": ")
-            trials.warn(MIRROR, f"{what}.", f"{next_step[0].upper()}{next_step[1:]}.")
-
-
-def _holds(reader: LogReader, names: Sequence[str]) -> bool:
-    """Whether the first of these topics that exists has records."""
-    described = reader.describe(names).topics
-    info = next((described[name] for name in names if name in described), None)
-    places = info.places if info is not None else []
-    if not places:
-        return False
-    starts, ends = reader.log_starts(places), reader.log_ends(places)
-    return any(ends[place] > starts[place] for place in places)
-
-
 # ---------------------------------------------------------------- records
 
 
@@ -236,24 +185,10 @@ def _identity(config: Config, job: Job, known: Mapping[str, TopicInfo], reader: 
             trials.warn(subject, message, "Correct [jobs.identity] source_offset.")
 
 
-# ---------------------------------------------------------------- this machine
+# ---------------------------------------------------------------- names, and where the jobs live
 
 
-GATEWAY_S = 5.0
-"""Seconds to wait for a push gateway."""
-
-
-def on_this_machine(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
-    """Try what the configuration names beside clusters and stores. ``offline``: contact nothing, and open no port."""
-    _unread_names(config, trials)
-    _watch(config, trials, offline=offline)
-    _textfile(config, trials)
-    _gateway(config, trials, offline=offline)
-    _keys(config, trials)
-    _state(config, jobs, trials, offline=offline)
-
-
-def _unread_names(config: Config, trials: Trials) -> None:
+def unread_names(config: Config, trials: Trials) -> None:
     """Names of topics that no job reads: the topic that was meant has the name that the policy gives it."""
     read = {str(stream) for job in config.jobs for stream in job.streams}
     for cluster, named in config.topics.naming.names.items():
@@ -265,72 +200,7 @@ def _unread_names(config: Config, trials: Trials) -> None:
             trials.warn("topics", problem, f"{meant}Otherwise remove it.")
 
 
-def _watch(config: Config, trials: Trials, *, offline: bool) -> None:
-    """The certificate, and the port that watch would listen on."""
-    with trials.trying("watch"):
-        check_tls(config.watch)
-        if config.watch.tls_certificate is not None:
-            trials.ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
-    listen = config.watch.listen
-    with trials.trying("watch"):
-        at = ListenAddress.parse(listen)
-        if offline:
-            return
-        try:
-            place = socket.getaddrinfo(at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            with socket.socket(place[0], socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(place[4])
-            trials.ok("watch", f"{listen} is free to listen on")
-        except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
-            message = f"It could not listen on {listen} now: {getattr(error, 'strerror', None) or error}."
-            next_step = "If watch is running here already, that is expected; otherwise choose another [watch] listen."
-            trials.warn("watch", message, next_step)
-
-
-def _textfile(config: Config, trials: Trials) -> None:
-    folder = config.metrics.textfile
-    if folder is not None and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
-        trials.ok("metrics", f"{folder} can be written")
-    elif folder is not None:
-        trials.fail("metrics", f"{folder} is not a folder that this user may write.", "Make it, or correct the key.")
-
-
-def _gateway(config: Config, trials: Trials, *, offline: bool) -> None:
-    """Whether the push gateway answers; only a push would show whether it accepts one."""
-    if (url := config.metrics.pushgateway) is None:
-        return
-    shown = without_secrets(url)
-    try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("it is not a URL with http:// or https://")
-        place = parts.netloc.rpartition("@")[2]
-        if offline:
-            return
-        with suppress(HTTPError), urlopen(f"{parts.scheme}://{place}/-/ready", timeout=GATEWAY_S):
-            pass
-        trials.ok("metrics", f"the push gateway {shown} answers")
-    except OSError as error:
-        why = getattr(error, "reason", error)
-        next_step = "See that it is up and reachable from here. A hook's figures would not arrive there."
-        trials.fail("metrics", f"The push gateway {shown} does not answer: {why}.", next_step, ExitCode.UNREACHABLE)
-    except (ValueError, HTTPException) as error:
-        why = str(error).splitlines()[0] if isinstance(error, ValueError | InvalidURL) else "no HTTP is spoken there"
-        trials.fail("metrics", f"[metrics] pushgateway = {shown}: {why}.", "For example: http://pushgateway:9091")
-
-
-def _keys(config: Config, trials: Trials) -> None:
-    trust = config.trust
-    with trials.trying("trust"):
-        if names := signing.trusted(trust).values():
-            trials.ok("trust", f"usable: {', '.join(names)}")
-        if trust.signing_key is not None:
-            signing.own_key(trust)
-            trials.ok("trust", f"the hook can sign with {trust.signing_key}")
-
-
-def _state(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
+def state_store(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
     """The state store, and where it says that each job lives: without it no hook starts."""
     if config.state is None:
         next_step = "Add one before the first start by the hook; reconciler init -c FILE makes it."

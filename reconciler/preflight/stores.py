@@ -1,4 +1,4 @@
-"""``config check`` of stores and sinks: opens and reads each, and asks whether it may be written."""
+"""``config check`` of the jobs' stores: opens and reads each."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from enum import Enum
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
-from reconciler.core.errors import ExitCode, NotCreated, ReconcilerError, Refused
+from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.question import NoAnchor
 from reconciler.core.text import counted, some
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.sinks.judging import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of
-from reconciler.places.checkpoint.reading import read_checkpoint
-from reconciler.places.parameters import suspicious_name
-from reconciler.places.registry import checkpoint_path, traits
+from reconciler.places.parameters import number_of, suspicious_name
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp, first
@@ -64,8 +62,6 @@ def job_store(
         _rows(config, job, able, store, rows, trials)
         _against(config, job, [row for row in rows if row.malformed is None], destination, trials)
         _unlisted(config, job, store, trials)
-        if able.writable:
-            _writable(job, store, trials)
 
 
 def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> None:
@@ -106,7 +102,8 @@ def _rows(
     with_anchor = f"{len(rows) - len(lacking):,} with an anchor" if lacking else "all with an anchor"
     if len(bare) < len(lacking):
         with_anchor += f", {len(lacking) - len(bare):,} synced by the mirror, which the anchors replace"
-    trials.ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
+    meaning = f"A number is taken for {number_of(job.store).words}"
+    trials.ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}. {meaning}")
     stored = {row.key.topic for row in every}
     for topic in job.topics if job.new is None else ():
         both = sorted({topic, config.topics.destination_of(topic)})
@@ -178,50 +175,6 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
             message = f"{topic}: {counted(len(stored), 'partition')} stored, and {there}."
             next_step = "The counts differ: offsets would be located by time, if at all."
             trials.warn(f"job {job.name}", message, next_step)
-
-
-def _writable(job: Job, store: OffsetStore, trials: Trials) -> None:
-    """Asks the store whether it would refuse a write now; no write is tried."""
-    subject = f"job {job.name}"
-    with trials.trying(subject):
-        try:
-            store.check_writable(job.group)
-        except Refused as error:
-            trials.warn(subject, f"A correction could not be written now: {error.message}", error.hint or "")
-        else:
-            trials.ok(subject, "its offsets may be corrected there, by its permissions (no write was tried)")
-
-
-# ---------------------------------------------------------------- sinks
-
-
-def job_sinks(job: Job, trials: Trials) -> None:
-    """One result for each sink of the job, read for the query on the job's checkpoint if there is one."""
-    subject = f"job {job.name}"
-    for address in job.sinks:
-        with trials.trying(subject):
-            sink = open_sink(address)
-            name = sink.app_id or _query_of(job)
-            taken = sink.last_taken(name) if name or not sink.knows_queries else None
-            if taken is None:
-                trials.ok(subject, f"sink {sink.shown}: not asked, since the query that writes to it is unknown here")
-            elif taken.batch is None:
-                next_step = "Right for a query that has not run yet; otherwise correct the job's sink."
-                trials.warn(subject, f"sink {sink.shown} has no batch of this query.", next_step)
-            elif taken.undone:
-                next_step = "Set the table to a version that has this batch, or begin a new checkpoint behind its last."
-                trials.warn(subject, f"sink {sink.shown}: {taken.undone}.", next_step)
-            else:
-                trials.ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
-
-
-def _query_of(job: Job) -> str | None:
-    if not traits(job.store).corrected_in_copy:
-        return None
-    try:
-        return read_checkpoint(checkpoint_path(job.store)).query_id
-    except NotCreated:
-        return None
 
 
 # ---------------------------------------------------------------- results

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from reconciler.config.settings import MEANINGS
 from reconciler.core.question import TopicPolicy
 from reconciler.core.text import is_hidden, some
 from reconciler.kafka.mirror.topics import Mirror
@@ -129,7 +128,7 @@ def _state(found: Proposed) -> Iterator[str]:
     yield ""
     yield from _comment("Where the jobs live is recorded here. It must outlive either cluster. init -c FILE makes it.")
     yield "# [state]"
-    yield from _commented("state", {"store": '"postgresql://HOST/DATABASE"'})
+    yield '# store = "postgresql://HOST/DATABASE"'
     if found.bare_jobs:
         yield from _comment(
             f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let reconciler track run while the "
@@ -141,19 +140,10 @@ def _policy() -> Iterator[str]:
     yield ""
     yield from _comment("Findings that start without a decision. These are the defaults.")
     yield "[policy]"
-    usual = {
-        "new": '"earliest"    # or "latest", or a time',
-        "behind": '"start"    # or "wait", "stop"',
-        "max_replay": "1000000",
-        "no_anchor": '"mirror"    # or "row-time", "stop"',
-    }
-    yield from _commented("policy", usual)
-
-
-def _commented(table: str, values: Mapping[str, str]) -> Iterator[str]:
-    for key, value in values.items():
-        yield from _comment(f"{MEANINGS[f'{table}.{key}']}:")
-        yield f"# {key} = {value}"
+    yield '# new = "earliest"    # or "latest", or a time: where a partition without stored offset starts'
+    yield '# behind = "start"    # or "wait", "stop": whether a partition may start whose anchor has not been delivered'
+    yield "# max_replay = 1000000    # the most records a partition that starts early may read again"
+    yield '# no_anchor = "mirror"    # or "row-time", "stop": how a stored offset without anchor is located'
 
 
 def _job(job: ProposedJob, home: str) -> Iterator[str]:

@@ -1,17 +1,12 @@
-"""``config check``: a configuration in words, all that is wrong with it, and everything it names tried."""
+"""``config check``: all that is wrong with a configuration, and everything it names tried."""
 
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from socketserver import BaseRequestHandler, TCPServer
-from typing import Any, ClassVar
 
 import pytest
 
@@ -24,11 +19,8 @@ from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
-from reconciler.preflight.check import on_this_machine
 from reconciler.preflight.stores import Level, Trials, World, abilities
-from reconciler.preflight.words import explained
 from tests.config import configurations
-from tests.kafka.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
 from tests.memory_log import MemoryLog
 from tests.starting import with_state
 
@@ -54,49 +46,6 @@ def write(tmp_path: Path, store: MemoryStore) -> Callable[[str], Path]:
         return path
 
     return to_file
-
-
-# ---------------------------------------------------------------- words
-
-CHECKPOINT = LEAST.replace("STORE", "checkpoint:/c")
-WORDS = [
-    (LEAST, "a has no address: no job can start there or move there, and nothing of it is read."),
-    (
-        with_section('[clusters.b.client]\nsecurity.protocol = "SSL"\nssl.keystore.location = "/k.p12"'),
-        "over TLS, with a client certificate.",
-    ),
-    (with_section('[topics]\nseparator = "_"'), "events -> a_events"),
-    (LEAST.replace("STORE", "kafka-group:"), "A correction is written there row by row"),
-    (CHECKPOINT, "a correction is made in a copy of it", "Anchors are in the job's journal."),
-    (
-        LEAST + '[jobs.identity]\nid = "json:$.id"\nid_order = "increasing"\ntimestamp = "json:$.ts"\nunit = "s"\n',
-        'by its id: timestamp = "json:$.ts", id = "json:$.id", id_order = "increasing", unit = "s".',
-    ),
-    (
-        with_section('[metrics]\npushgateway = "http://u:${PW}@gate:9091"'),
-        '[metrics] pushgateway = "http://gate:9091": the URL of a push gateway.',
-    ),
-    (
-        with_section('[trust]\nrequire_signature = true\ntrusted_keys = ["a", "b"]\nsigning_key = "a"'),
-        "[trust] require_signature = true: apply",
-        '[trust] trusted_keys = ["a", "b"]: ',
-    ),
-]
-
-
-@pytest.mark.parametrize("case", WORDS)
-def test_a_configuration_is_explained_in_words(
-    write: Callable[[str], Path], case: tuple[str, ...], monkeypatch: Any
-) -> None:
-    text, *words = case
-    monkeypatch.setenv("PW", "hushhush")
-    config = load_config(write(text))
-    tries = Tries()
-    able = abilities(config, config.jobs, WITHOUT_CLUSTERS, tries)
-    said = "\n".join(line for section in explained(config, config.jobs, able) for line in section.lines)
-    assert tries.found == []
-    assert [each for each in words if each not in said] == []
-    assert "hushhush" not in said
 
 
 # ---------------------------------------------------------------- all problems
@@ -161,9 +110,6 @@ def unreachable(*_: object, **__: object) -> LogReader:
     raise Unreachable("No answer.", hint="Look at it.")
 
 
-WITHOUT_CLUSTERS = World(unreachable, open_store, lambda client: ())
-
-
 @pytest.fixture
 def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
     """Try a configuration with a destination (and a source) in memory."""
@@ -189,7 +135,6 @@ def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
 def destination() -> MemoryLog:
     log = MemoryLog("b", {"a.events": 2})
     log.partition("a.events", 0).append(1_700_000_000_000, b"k", b"v")
-    write_syncs(log, (7, 0))
     return log
 
 
@@ -213,9 +158,9 @@ def test_working_parts_are_reported_with_counts(
     assert found.messages(Level.FAIL) == found.messages(Level.WARN) == []
     assert found.messages(Level.OK, "destination") == ["answers; it is cluster b"]
     assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets; it may be read"]
-    rows, writable = found.messages(Level.OK, "job clicks")
-    assert rows.endswith('group "readers": 2 stored offsets (2 of events), all with an anchor')
-    assert "no write was tried" in writable
+    (rows,) = found.messages(Level.OK, "job clicks")
+    assert 'group "readers": 2 stored offsets (2 of events), all with an anchor' in rows
+    assert rows.endswith("A number is taken for the next offset to read")
 
 
 def test_records_that_take_more_than_the_limits_are_a_warning_and_not_called_readable(
@@ -227,28 +172,6 @@ def test_records_that_take_more_than_the_limits_are_a_warning_and_not_called_rea
     assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "topic a.events") == ["Too large."]
     assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets"]
-
-
-def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
-    (said,) = look(LEAST, destination).messages(Level.OK, "mirror")
-    assert said.startswith("offset syncs are at the destination")
-    write_checkpoints(destination, (7, 0))
-    destination.delete(SYNCS)
-    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
-    assert said.startswith("checkpoints are at the destination, offset syncs are not")
-    destination.delete(CHECKPOINTS)
-    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
-    assert said.startswith("MirrorMaker left nothing at the destination: few stored")
-
-
-def test_checkpoints_of_names_that_no_topic_has_are_a_warning(
-    look: Callable[..., Tries], destination: MemoryLog
-) -> None:
-    write_checkpoints(destination, (7, 0), topic="events")
-    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
-    assert said.startswith('the checkpoints name "events", which is not here, where [topics] gives "a.events".')
-    write_checkpoints(destination, (7, 0))
-    assert not look(LEAST, destination).messages(Level.WARN, "mirror")
 
 
 WITH_SOURCE = LEAST.replace("[clusters.a]", '[clusters.a]\nbootstrap_servers = "a:9092"')
@@ -282,7 +205,6 @@ def test_a_problem_is_said_alone_with_its_exit_code(
 ) -> None:
     save(store, "events", **stored)
     log = MemoryLog("b", topics)
-    write_syncs(log, (7, 0))
     found = look(text, log, MemoryLog("b", source), topics=(*topics, "others"))
     (only,) = [f"{each.message} {each.next_step}" for each in found.found if each.level is not Level.OK]
     assert found.exit_code == code
@@ -363,7 +285,7 @@ def test_everything_else_is_tried_where_the_destination_is_silent(
     found = look(LEAST, None)
     assert found.exit_code is ExitCode.UNREACHABLE
     assert found.messages(Level.FAIL) == ["No answer."]
-    assert len(found.messages(Level.OK, "job clicks")) == 2
+    assert len(found.messages(Level.OK, "job clicks")) == 1
 
 
 def test_a_silent_source_is_a_warning(
@@ -395,7 +317,7 @@ def test_a_store_that_cannot_be_opened_hides_no_other(
     found = look(LEAST + other, destination)
     assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job views") == ["There is no store with the scheme 'nothing'."]
-    assert len(found.messages(Level.OK, "job clicks")) == 2
+    assert len(found.messages(Level.OK, "job clicks")) == 1
 
 
 @pytest.mark.parametrize("more", [[], ["--offline"]])
@@ -417,10 +339,9 @@ def test_malformed_addresses_are_told_first_and_once(
     [
         ((MemoryLog, "log_ends"), Changed("The topic is gone."), Level.FAIL, ExitCode.UNREACHABLE),
         ((MemoryLog, "read"), Refused("User me needs Read."), Level.FAIL, ExitCode.UNREACHABLE),
-        ((MemoryStore, "check_writable"), Refused("It has 1 live member."), Level.WARN, ExitCode.OK),
     ],
 )
-def test_what_is_refused_is_told_and_a_correction_that_could_not_be_written_now_is_a_warning(
+def test_what_is_refused_is_told(
     look: Callable[..., Tries],
     destination: MemoryLog,
     store: MemoryStore,
@@ -441,7 +362,7 @@ def test_what_is_refused_is_told_and_a_correction_that_could_not_be_written_now_
     assert [each for each in found.messages(level) if each.endswith(str(error))] != []
 
 
-# ---------------------------------------------------------------- this machine
+# ---------------------------------------------------------------- names, and where the jobs live
 
 
 @pytest.fixture
@@ -449,7 +370,8 @@ def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
     def at(section: str) -> Tries:
         config = load_config(write(with_section(section)))
         tries = Tries()
-        on_this_machine(config, config.jobs, tries, offline=False)
+        check.unread_names(config, tries)
+        check.state_store(config, config.jobs, tries, offline=False)
         return tries
 
     return at
@@ -457,8 +379,8 @@ def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
 
 def test_a_name_for_a_topic_that_no_job_reads_is_a_warning(local: Callable[[str], Tries]) -> None:
     """The topic that was meant falls back to the policy's name."""
-    listen = '[watch]\nlisten = "127.0.0.1:0"\n[topics.names.b]\n'
-    found = local(f'{listen}"evnts@a" = "renamed"\n"others@a" = "others"\n')
+    names = "[topics.names.b]\n"
+    found = local(f'{names}"evnts@a" = "renamed"\n"others@a" = "others"\n')
     assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "topics") == [
         '[topics.names.b] names "evnts@a", which no job reads.',
@@ -466,78 +388,11 @@ def test_a_name_for_a_topic_that_no_job_reads_is_a_warning(local: Callable[[str]
     ]
     steps = [each.next_step for each in found.found if each.subject == "topics"]
     assert steps == ["Did you mean events@a? Otherwise remove it.", "Otherwise remove it."]
-    assert not local(f'{listen}"events@a" = "renamed"\n').messages(Level.WARN, "topics")
-
-
-def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        found = local(f'[watch]\nlisten = "127.0.0.1:{port}"')
-        assert found.exit_code is ExitCode.OK
-        assert f"It could not listen on 127.0.0.1:{port} now" in found.messages(Level.WARN, "watch")[0]
-    assert local(f'[watch]\nlisten = "127.0.0.1:{port}"').messages(Level.OK, "watch") == [
-        f"127.0.0.1:{port} is free to listen on"
-    ]
-
-
-def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], tmp_path: Path) -> None:
-    (tmp_path / "c.pem").write_text("nothing")
-    found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
-    assert found.exit_code is ExitCode.USAGE
-    assert "none.pem, which cannot be read" in found.messages(Level.FAIL, "watch")[0]
-
-
-def make_keys(folder: Path) -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    key, pem = Ed25519PrivateKey.generate(), serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    (folder / "private.pem").write_bytes(private)
-    (folder / "public.pem").write_bytes(public)
-
-
-def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    make_keys(tmp_path)
-    good = local(
-        '[metrics]\ntextfile = "FOLDER/text"\n[trust]\ntrusted_keys = ["FOLDER/public.pem"]\n'
-        'signing_key = "FOLDER/private.pem"\n'
-        '[watch]\nlisten = "127.0.0.1:0"'
-    )
-    assert good.exit_code is ExitCode.OK
-    assert len(good.messages(Level.OK)) == 4
-    bad = local(
-        f'[metrics]\ntextfile = "FOLDER/{"x" * 300}"\n[trust]\n'
-        'trusted_keys = ["FOLDER/private.pem"]\n[watch]\nlisten = "127.0.0.1:0"'
-    )
-    assert bad.exit_code is ExitCode.USAGE
-    assert len(bad.messages(Level.FAIL)) == 2
-    assert any("is a private key, but a public one is needed" in said for said in bad.messages(Level.FAIL))
-
-
-QUIET = '[watch]\nlisten = "127.0.0.1:0"\n'
-
-
-def test_a_hooks_key_that_nobody_trusts_is_a_failure(local: Callable[[str], Tries], tmp_path: Path) -> None:
-    """With it the hook refuses every start."""
-    make_keys(tmp_path)
-    (tmp_path / "private.pem").rename(tmp_path / "other.pem")
-    lines = '[trust]\ntrusted_keys = ["FOLDER/public.pem"]\nsigning_key = "FOLDER/other.pem"\n'
-    assert local(f"{QUIET}{lines}").exit_code is ExitCode.OK
-    (tmp_path / "public.pem").rename(tmp_path / "theirs.pem")
-    make_keys(tmp_path)
-    found = local(f"{QUIET}{lines}")
-    (said,) = found.messages(Level.FAIL, "trust")
-    assert "other.pem is none of trusted_keys" in said
-    assert found.exit_code is ExitCode.USAGE
+    assert not local(f'{names}"events@a" = "renamed"\n').messages(Level.WARN, "topics")
 
 
 def test_without_a_state_store_no_job_starts_by_its_hook(local: Callable[[str], Tries]) -> None:
-    found = local(QUIET)
+    found = local("")
     assert found.messages(Level.WARN, "state") == ["There is no [state] store: hook, move and status need one."]
     assert found.exit_code is ExitCode.OK, "plans need none"
 
@@ -545,7 +400,7 @@ def test_without_a_state_store_no_job_starts_by_its_hook(local: Callable[[str], 
 def test_where_each_job_lives_is_shown_with_the_state_store(
     write: Callable[[str], Path], local: Callable[[str], Tries], tmp_path: Path
 ) -> None:
-    section = f'{QUIET}[state]\nstore = "sqlite:///{tmp_path}/state.db"'
+    section = f'[state]\nstore = "sqlite:///{tmp_path}/state.db"'
     found = local(section)
     assert found.exit_code is ExitCode.UNREACHABLE
     (missing,) = (each for each in found.found if each.level is Level.FAIL)
@@ -565,91 +420,14 @@ def test_where_each_job_lives_is_shown_with_the_state_store(
 
 
 def test_a_state_store_of_other_machines_is_tried_unless_offline(write: Callable[[str], Path]) -> None:
-    config = load_config(write(with_section(f'{QUIET}[state]\nstore = "memory:config-check-{uuid.uuid4().hex}"')))
+    config = load_config(write(with_section(f'[state]\nstore = "memory:config-check-{uuid.uuid4().hex}"')))
     for offline in (True, False):
         tries = Tries()
-        on_this_machine(config, config.jobs, tries, offline=offline)
+        check.state_store(config, config.jobs, tries, offline=offline)
         assert bool(tries.messages(Level.FAIL, "state")) is not offline
 
 
-class _Gateway(BaseHTTPRequestHandler):
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(f"{self.path} {self.headers.get('Authorization')}")
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def _serving(server: TCPServer) -> Iterator[int]:
-    """The port of a server that runs until the test has ended."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-def gateway() -> Iterator[int]:
-    yield from _serving(HTTPServer(("127.0.0.1", 0), _Gateway))
-
-
-def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int) -> None:
-    section = '[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "http://127.0.0.1:{}"'
-    assert local(section.format(gateway)).messages(Level.OK, "metrics") == [
-        f"the push gateway http://127.0.0.1:{gateway} answers"
-    ]
-    assert _Gateway.asked == ["/-/ready None"]
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # not listening: refused
-        found = local(section.format(taken.getsockname()[1]))
-    assert found.exit_code is ExitCode.UNREACHABLE
-    assert "does not answer" in found.messages(Level.FAIL, "metrics")[0]
-
-
-@pytest.fixture
-def not_http() -> Iterator[int]:
-    """A port that answers each connection in a protocol of its own, as a broker's does."""
-
-    class Other(BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(4096)
-            self.request.sendall(b"\x00\x00\x00\x04\xff\xff\xff\xff\n")
-
-    yield from _serving(TCPServer(("127.0.0.1", 0), Other))
-
-
-def test_a_push_gateways_port_with_another_protocol_is_a_failure_and_no_bug(
-    local: Callable[[str], Tries], not_http: int
-) -> None:
-    url = f"http://127.0.0.1:{not_http}"
-    found = local(f'[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "{url}"')
-    assert found.exit_code is ExitCode.USAGE
-    assert found.messages(Level.FAIL, "metrics") == [f"[metrics] pushgateway = {url}: no HTTP is spoken there."]
-
-
 # ---------------------------------------------------------------- the command
-
-
-@pytest.mark.parametrize("more", [[], ["--offline"]])
-def test_addresses_that_cannot_be_used_need_no_connection(
-    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], more: list[str]
-) -> None:
-    sections = (
-        '[search]\ndeadline = "1ms"\n[watch]\nlisten = "localhost"\n[metrics]\npushgateway = "pushgateway:9091"\n'
-    )
-    assert main(["config", "check", "-c", str(write(with_section(sections))), *more]) == 2
-    said = " ".join(capsys.readouterr().out.split())
-    for each in (
-        'The address to listen on, "localhost", is not HOST:PORT.',
-        "[metrics] pushgateway = pushgateway:9091: it is not a URL with http:// or https://.",
-    ):
-        assert said.count(each) == 1, each
 
 
 @pytest.mark.parametrize(
@@ -674,7 +452,7 @@ def test_a_secret_in_a_part_of_an_address_that_has_no_use_is_not_shown(
     for how in ("text", "json"):
         main(["config", "check", "-c", str(path), "--offline", "--format", how])
         shown = capsys.readouterr()
-        assert "clicks" in shown.out
+        assert shown.out
         assert "hunter2" not in shown.out + shown.err
 
 

@@ -1,9 +1,6 @@
-"""Explains a configuration in words: the destination cluster, the topics' names there, the abilities of each job's
-store, how records are identified, and each other setting with its meaning.
-
-Then it tries everything in it: it connects to the clusters, looks up the topics and reads a record of each, opens
-the stores and counts stored offsets and anchors, and checks files, folders and ports. It lists every problem, not
-only the first, with the next step. It writes nothing: permissions to write are queried, not tried.
+"""Tries a configuration: it connects to the clusters, looks up the topics and reads a record of each, opens the jobs'
+stores and counts stored offsets and anchors, and shows from the state store where each job lives. It lists every
+problem, not only the first, with the next step. It writes nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +17,15 @@ from reconciler.config.file import Config, any_home, read_config
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.text import command
 from reconciler.failover import inputs
-from reconciler.preflight.check import connections, on_this_machine
+from reconciler.preflight.check import connections, state_store, unread_names
 from reconciler.preflight.stores import Level, TrialResult, Trials, World, abilities
-from reconciler.preflight.words import Section, explained
 
 FORMAT = "reconciler.config-check/1"
 EXAMPLE = "reconciler config check -c reconciler.toml"
 HELP = Help(
     __doc__,
     [
-        ("explain it and try everything", EXAMPLE),
+        ("try everything", EXAMPLE),
         ("only one job", "reconciler config check -c reconciler.toml --job clicks"),
         ("without the clusters, for example before a change is merged", f"{EXAMPLE} --offline"),
         ("as JSON", f"{EXAMPLE} --format json"),
@@ -49,43 +45,41 @@ _LEAST_COLUMNS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="check", required=True)
-    summary = "explain a configuration in words, and try every connection"
+    summary = "try a configuration: the clusters, the topics and the stores"
     check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}. Reads only.")
     arguments.add_config(check)
     arguments.add_jobs(check)
-    check.add_argument("--offline", action="store_true", help="connect to nothing; check only files and the text")
+    check.add_argument("--offline", action="store_true", help="connect to nothing; check only the text")
     arguments.add_format(check)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     loaded = read_config(options.config, homes=any_home if options.offline else inputs.homes)
-    sections: list[Section] = []
     trials = Trials()
     if isinstance(loaded, list):
         for error in loaded:
             trials.fail(str(options.config), error.message.removeprefix(f"{options.config}: "), error.hint or "")
     else:
-        sections = _look(loaded, options, trials)
+        _look(loaded, options, trials)
     code, tried = trials.exit_code, trials.found
     if options.format == "json":
-        show_json(to_json(options.config, sections, tried, code))
+        show_json(to_json(options.config, tried, code))
     else:
         summary = _summary(tried, code, options, loaded=not isinstance(loaded, list))
-        lines = [*_words(sections), *_tried(tried, colour=wants_colour()), line(""), line(summary)]
-        show(*lines[0 if lines[0] else 1 :])
+        show(*_tried(tried, colour=wants_colour()), line(""), line(summary))
     return code
 
 
-def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[Section]:
-    """Try everything; the configuration in words."""
+def _look(config: Config, options: argparse.Namespace, trials: Trials) -> None:
+    """Try everything."""
     if not options.offline:
         config = _with_topics(config, options, trials)
     jobs, world = config.chosen(*options.job), _world(config)
     able = abilities(config, jobs, world, trials)
     if not options.offline:
         connections(config, jobs, able, world, trials)
-    on_this_machine(config, jobs, trials, offline=options.offline)
-    return explained(config, jobs, able)
+    unread_names(config, trials)
+    state_store(config, jobs, trials, offline=options.offline)
 
 
 def _with_topics(config: Config, options: argparse.Namespace, trials: Trials) -> Config:
@@ -114,12 +108,11 @@ def _world(config: Config) -> World:
 # ---------------------------------------------------------------- the output
 
 
-def to_json(path: Path, sections: Sequence[Section], tried: Sequence[TrialResult], code: ExitCode) -> dict[str, object]:
+def to_json(path: Path, tried: Sequence[TrialResult], code: ExitCode) -> dict[str, object]:
     """The result as JSON values, format ``reconciler.config-check/1``."""
     return {
         "format": FORMAT,
         "config": str(path),
-        "words": [{"title": section.title, "lines": list(section.lines)} for section in sections],
         "tried": [
             {"level": each.level.value, "subject": each.subject, "said": each.message, "next": each.next_step or None}
             for each in tried
@@ -128,18 +121,7 @@ def to_json(path: Path, sections: Sequence[Section], tried: Sequence[TrialResult
     }
 
 
-def _words(sections: Sequence[Section]) -> Iterator[Shown]:
-    for section in sections:
-        yield line("")
-        yield line(section.title)
-        for sentence in section.lines:
-            yield _folded(f"  {sentence}", "  ")
-
-
 def _tried(tried: Sequence[TrialResult], *, colour: bool) -> Iterator[Shown]:
-    if tried:
-        yield line("")
-        yield line("tried")
     for each in tried:
         level = f"{each.level.value:<4}"
         code = _COLOURS[each.level]
@@ -168,6 +150,6 @@ def _summary(tried: Sequence[TrialResult], code: ExitCode, options: argparse.Nam
         plan = command("reconciler", "plan", "-c", options.config)
         after = "Next: the same without --offline." if options.offline else f"Next: {plan}"
         if not tried:
-            return f"Nothing was tried: --offline connects to nothing, and no file or folder is named. {after}"
+            return f"The text is right; --offline connects to nothing. {after}"
         return f"{totals}. {after}"
     return f"{totals}. Correct the failures, then run this again."
