@@ -9,7 +9,6 @@ import argparse
 import logging
 import re
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,17 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rules.add_argument("--exactly-once", action="store_true", help="the job must not process a record twice")
     rules.add_argument("--unique-ids", action="store_true", help="no two records of the job share an id")
     rules.add_argument("--since", metavar="TIME", help="leave out older records, like 2026-01-31T06:00:00Z")
-    rules.add_argument(
-        "--until",
-        choices=("end", "stored"),
-        default="end",
-        help="the job has read to the end of the log (default), or to the offsets in its store",
-    )
     rules.add_argument("--no-source", action="store_true", help="do not read the source, though it is configured")
     results = parser.add_argument_group("results")
     arguments.add_format(results, "the printed format (default: text)")
     results.add_argument("--json", metavar="FILE", type=Path, help="write the result as JSON")
-    results.add_argument("--parquet", metavar="FOLDER", help="write all findings, with Spark")
     spark = parser.add_argument_group("Spark")
     arguments.add_repeatable(spark, "--conf", "a setting of the Spark session")
     arguments.add_repeatable(spark, "--kafka-option", "an option of the destination, like kafka.security.protocol=SSL")
@@ -109,7 +101,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     given = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     more, address, columns = arguments.pairs("option", options.option), *_rows(options, job)
     since_ms = None if options.since is None else arguments.time_ms_of("--since", options.since)
-    until = stored_until(config, job, plans) if options.until == "stored" else None
     source = None if config.source is None or options.no_source else config.source.client
     with own_session("reconciler audit", given["conf"], kafka=True, tell=partial(log.info, "%s")) as spark:
         output = None
@@ -128,8 +119,6 @@ def run(options: argparse.Namespace) -> ExitCode:
             unique=options.unique_ids,
             exactly_once=options.exactly_once,
             since_ms=since_ms,
-            until=until,
-            parquet=options.parquet,
             destination_options=given["kafka_option"],
             source_options=given["source_option"],
         )
@@ -153,8 +142,8 @@ def _tell(result: AuditResult, options: argparse.Namespace) -> None:
         show_json_text(result.to_text())
         return
     show(report(result))
-    if written := [str(path) for path in (options.json, options.parquet) if path]:
-        say(f"Written to {', '.join(written)}")
+    if options.json:
+        say(f"Written to {options.json}")
 
 
 # ---------------------------------------------------------------- parsed options
@@ -166,27 +155,6 @@ def _job(config: Config, plans: Sequence[Plan], name: str | None) -> Job:
         raise ConfigError(f"Which job? The plans hold: {', '.join(sorted(names))}.", hint="Name one with --job.")
     (job,) = config.chosen(name or names.pop())
     return job
-
-
-def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int | None]:
-    """The job's offsets in its own store, in the numbers of its last cluster; None for a partition without one.
-
-    An offset before the last resume offset is of an older stay, and does not count.
-    """
-    from reconciler.spark.audit.stays import find_stays
-
-    last = find_stays(plans, job.name).hops[-1]
-    resumed = {row.key: row.resume_offset for row in last.rows if row.resume_offset is not None}
-    found: dict[TopicPartition, int | None] = dict.fromkeys(resumed)
-    own_name = {row.topic for row in last.rows if row.topic != row.source_topic}
-    with context.outside(config) as world, closing(world.open_store(job.store)) as store:
-        stored = store.read(job.group, sorted({at.topic for at in resumed}))
-    for row in stored:
-        anchor = row.stored.anchor
-        is_its = row.key.topic in own_name or (anchor is not None and anchor.cluster_id == last.destination_id)
-        if row.key in found and is_its and row.stored.offset >= resumed[row.key]:
-            found[row.key] = max(found[row.key] or 0, row.stored.offset)
-    return found
 
 
 def _rows(options: argparse.Namespace, job: Job) -> tuple[str | None, Columns | None]:

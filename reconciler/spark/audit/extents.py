@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from reconciler.core.anchors import has_fingerprint
 from reconciler.core.errors import Changed, ReconcilerError, Unreachable
@@ -16,9 +15,6 @@ from reconciler.spark.audit.result import StayRange, Uncompared
 from reconciler.spark.audit.stays import ClusterStays, Interval, Stays
 from reconciler.spark.batches.planning import OffsetRange
 from reconciler.spark.batches.reading import ClusterAccess, reads_committed
-
-Until: TypeAlias = Mapping[TopicPartition, int | None] | None
-"""The job's position by partition of its last cluster, None if unknown. Without a mapping: the logs' ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +36,13 @@ class Reach:
     """The offsets of one partition that the audit reads: [start, end).
 
     ``read``: the ranges that the stays read. ``until``: the job is not expected to have read from there on; None:
-    it is expected to have read all. ``is_unplaced``: the job's position is unknown, and ``until`` is its last resume
-    offset.
+    it is expected to have read all.
     """
 
     at: TopicPartition
     edges: Edges
     read: tuple[StayRange, ...]
     until: int | None
-    is_unplaced: bool = False
 
     @property
     def range(self) -> OffsetRange:
@@ -58,11 +52,6 @@ class Reach:
     def is_short(self) -> bool:
         """True if the log ends before an offset of the plans: it is not the log that they were made for."""
         return any(self.edges.end < max(each.start, each.end) for each in self.read)
-
-    @property
-    def hides_records(self) -> bool:
-        """True if it is unknown of some records whether the job has read them."""
-        return self.is_unplaced and max(self.until or 0, self.edges.start) < self.edges.end
 
     def is_cut_off(self, cut: int) -> bool:
         """True if records from the cut on were deleted. Records that are older than the audit's begin do not count."""
@@ -98,7 +87,7 @@ class ReachedLogs:
 
 
 def look_at(
-    found: Stays, given: Mapping[str, ClusterAccess], *, until: Until, since_ms: int | None, has_output: bool = True
+    found: Stays, given: Mapping[str, ClusterAccess], *, since_ms: int | None, has_output: bool = True
 ) -> ReachedLogs:
     """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
 
@@ -110,7 +99,7 @@ def look_at(
     dead: dict[str, ReconcilerError] = {}
     for name, cluster in given.items():
         try:
-            number, log = _look(found, name, cluster, until, since_ms, has_output)
+            number, log = _look(found, name, cluster, since_ms, has_output)
         except Unreachable as error:
             if not error.retryable:
                 raise
@@ -132,7 +121,7 @@ def look_at(
 
 
 def _look(
-    found: Stays, name: str, cluster: ClusterAccess, until: Until, since_ms: int | None, has_output: bool
+    found: Stays, name: str, cluster: ClusterAccess, since_ms: int | None, has_output: bool
 ) -> tuple[int, ClusterLog]:
     # Ends as Spark sees them: Spark would wait forever for records behind an open transaction.
     committed_only = reads_committed(cluster.options)
@@ -150,7 +139,7 @@ def _look(
         silent = [at for at, edge in read_edges(reader, unknown, since_ms).items() if not edge.is_left_out]
     if not has_output:
         edges = {at: replace(edge, start=max(edge.start, intervals[at][0].start)) for at, edge in edges.items()}
-    reaches = (_reach(stays, at, intervals[at], edges[at], until) for at in intervals)
+    reaches = (_reach(stays, at, intervals[at], edges[at]) for at in intervals)
     return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), tuple(sorted(silent)))
 
 
@@ -183,17 +172,11 @@ def _present(stays: ClusterStays, info: ClusterInfo) -> dict[TopicPartition, tup
     return found
 
 
-def _reach(
-    stays: ClusterStays, at: TopicPartition, intervals: tuple[Interval, ...], edge: Edges, until: Until
-) -> Reach:
-    stop, is_unplaced = stays.undecided.get(at), False
-    if stays.is_last and intervals[-1].end is None:
-        position = (until or {}).get(at, edge.end)
-        known = max(position or 0, intervals[-1].start)  # records that a move skipped are expected, too
-        stop, is_unplaced = min(edge.end, known), position is None
+def _reach(stays: ClusterStays, at: TopicPartition, intervals: tuple[Interval, ...], edge: Edges) -> Reach:
+    stop = edge.end if stays.is_last and intervals[-1].end is None else stays.undecided.get(at)
     last = edge.end if stop is None else stop
     read = (StayRange(each.stay, *at, each.start, last if each.end is None else each.end) for each in intervals)
-    return Reach(at, edge, tuple(read), stop, is_unplaced)
+    return Reach(at, edge, tuple(read), stop)
 
 
 def read_edges(
@@ -256,13 +239,6 @@ def find_uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> I
         if short := [reach.at for reach in log.reaches if reach.is_short]:
             text = f"On {of} the log of {{}} ends before an offset of the plans: was it recreated, or its end cut off?"
             yield _of("log_short", short, text)
-        if hidden := [reach.at for reach in log.reaches if reach.hides_records]:
-            text = (
-                "The job's position in {} is unknown: its store has no offset of this cluster at or after the resume "
-                "offset. Name the job's present store in the configuration, or wait until the job has reached the "
-                "log's end and audit without --until stored."
-            )
-            yield _of("position_unknown", hidden, text)
     if gone := _deleted(found, looked.logs, has_output=has_output):
         text = (
             "No log has all records of {} that the job should have read after a failover. Audit the later plans alone, "

@@ -19,7 +19,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.core.text import some
 from reconciler.fileio import read_regular, why
 from reconciler.plan.document import Plan, parse_plan
-from reconciler.spark.audit.extents import ReachedLogs, Until, find_uncompared, look_at
+from reconciler.spark.audit.extents import ReachedLogs, find_uncompared, look_at
 from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import (
     FIGURES,
@@ -38,7 +38,6 @@ from reconciler.spark.audit.tally import (
     Naming,
     Scope,
     find_examples,
-    list_findings,
     sight_all,
     tally,
 )
@@ -58,8 +57,6 @@ def audit(
     unique: bool = False,
     exactly_once: bool = False,
     since_ms: int | None = None,
-    until: Until = None,
-    parquet: str | None = None,
     destination_options: Mapping[str, str] | None = None,
     source_options: Mapping[str, str] | None = None,
     now_ms: int | None = None,
@@ -69,8 +66,7 @@ def audit(
     ``plans`` are the applied plans in any order, as paths or values. ``destination`` and ``source`` are librdkafka
     properties, and ``…_options`` those of Spark's Kafka source. ``id`` is as in ``[jobs.identity]``. ``unique``: no two
     records of the job share an id. ``exactly_once``: the job must not process announced records again. ``since_ms``:
-    leave out records with an older Kafka timestamp. ``until``: the job's position, by partition of its last cluster,
-    None for an unknown one; by default the logs' ends. ``parquet``: a new folder for all findings.
+    leave out records with an older Kafka timestamp.
 
     Raises ConfigError; Changed if a log is not the planned one or lost records meanwhile; Unreachable and Refused.
     """
@@ -78,12 +74,10 @@ def audit(
     if source is None and not has_output:
         raise ConfigError("Without the output and the source nothing can be compared.", hint="Give one of them.")
     naming, apart = _naming(found, id, output, unique=unique)
-    if parquet is not None:
-        _refuse_unwritable(spark, parquet)
     given = {"destination": ClusterAccess(destination, destination_options or {})}
     if source is not None:
         given["source"] = ClusterAccess(source, source_options or {})
-    looked = look_at(found, given, until=until, since_ms=since_ms, has_output=has_output)
+    looked = look_at(found, given, since_ms=since_ms, has_output=has_output)
     if not has_output and not looked.all_read:
         raise Unreachable(
             " ".join(looked.dead) or f"Cluster {looked.absent[0]} was not given.",
@@ -98,8 +92,6 @@ def audit(
     with _spark_errors():
         seen = sight_all(spark, scope, None if output is None else output.rows(found))
         with tally(seen, len(looked.logs), rules, has_output=has_output, kinds=kinds) as counted:
-            if parquet is not None:
-                list_findings(counted, scope).write.parquet(parquet)
             now = stamp(clock_ms() if now_ms is None else now_ms)
             return _result(scope, counted, output, missing, now, exactly_once)
 
@@ -199,26 +191,6 @@ def _spark_errors() -> Iterator[None]:
         raise Refused(
             f"Spark could not finish the audit: {spark_message(error)}.",
             hint="Check that the executors reach the clusters and the output, and have disk space.",
-        ) from error
-
-
-def _refuse_unwritable(spark: SparkSession, folder: str) -> None:
-    """Raise ConfigError if the folder exists or cannot be made, before its findings are computed.
-
-    It makes the folder and removes it again. Over Spark Connect it tries nothing: the server has the files.
-    """
-    context = getattr(spark, "_sc", None)
-    if context is None:
-        return
-    try:
-        path = context._jvm.org.apache.hadoop.fs.Path(folder)
-        files = path.getFileSystem(context._jsc.hadoopConfiguration())
-        if files.exists(path) or not files.mkdirs(path):
-            raise ConfigError(f"The findings cannot be written: {folder} exists already.", hint="Name a new folder.")
-        files.delete(path, False)
-    except Py4JError as error:
-        raise ConfigError(
-            f"The findings cannot be written: {spark_message(error)}.", hint="Name a place where this user may write."
         ) from error
 
 

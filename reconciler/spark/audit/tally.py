@@ -221,27 +221,6 @@ def _place(log: ClusterLog, at: int) -> RecordPlace:
     return RecordPlace(log.cluster_id, *reach.at, offset, tuple(stays))
 
 
-def list_findings(counted: Found, scope: Scope) -> DataFrame:
-    """A row for every finding: ``kind``, ``count``, ``id_hash``, and for each cluster the record's first place."""
-    spark = counted.names.sparkSession
-    kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS))
-    id_hash = f.lower(f.hex(f.substring("name", 1, 8))) if scope.naming.is_by_id else f.lit(None).cast("string")
-    rows = counted.names.select("*", f.explode(kinds).alias("of")).where("of.count > 0")
-    rows = rows.withColumn("id_hash", id_hash)
-    places = []
-    for number, log in enumerate(scope.looked.logs):
-        lanes = [(n, each.at.topic, each.at.partition) for n, each in enumerate(log.reaches)]
-        fields = f"lane{number} int, topic{number} string, partition{number} int"
-        lane = f.shiftright(f"at{number}", OFFSET_BITS).cast("int")
-        offset = f.col(f"at{number}").bitwiseAND(f.lit(2**OFFSET_BITS - 1))
-        cluster_id = f.when(f.col(f"at{number}").isNotNull(), log.cluster_id)
-        rows = rows.withColumns(
-            {f"lane{number}": lane, f"offset{number}": offset, f"cluster_id{number}": cluster_id}
-        ).join(f.broadcast(small_table(spark, lanes, fields)), f"lane{number}", "left")
-        places += [f"{field}{number}" for field in ("cluster_id", "topic", "partition", "offset")]
-    return rows.select("of.kind", "of.count", "id_hash", *places)
-
-
 def small_table(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
     """A table of the driver's ``rows`` of numbers, texts and nulls.
 

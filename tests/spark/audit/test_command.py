@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.audit import stored_until
 from reconciler.cli.main import main
 from reconciler.config.addresses import SINK_COLUMNS
-from reconciler.config.file import Config, load_config
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
-from reconciler.places.registry import open_store
-from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
-from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
+from tests.spark.audit.plans import THERE, plan, row
 
 
 @pytest.mark.parametrize(
@@ -82,40 +77,3 @@ def test_the_configuration_knows_every_field_of_the_columns(tmp_path: Path) -> N
     assert {*SINK_COLUMNS} == {each.name for each in fields(Columns)}
     (job,) = load_config(configured(tmp_path, f'{SINK}sink_columns = {{ id = "event_id" }}\n')).jobs
     assert job.sink_columns == {"id": "event_id"}
-
-
-def stored(folder: Path, rows: dict[tuple[str, int], StoredOffset]) -> Config:
-    address = f"sqlite:///{folder / 'offsets.db'}"
-    with closing(open_store(address, kafka_client={})) as store:
-        store.create()
-        changes = [Change(TopicPartition(*key), None, stored) for key, stored in rows.items()]
-        store.write("clicks", changes, reason="test", now_ms=1)
-    return load_config(configured(folder, store=address))
-
-
-def test_a_jobs_position_is_read_from_its_store_in_destination_offsets(tmp_path: Path) -> None:
-    """A row under the mirrored topic's name is such a one; under a name that both clusters have, its anchor says so."""
-    here, there = Anchor(8, 1, cluster_id="A"), Anchor(8, 1, cluster_id="B")
-    rows = {
-        ("a.events", 0): StoredOffset(9, here),
-        ("events", 0): StoredOffset(9, here),
-        ("events", 1): StoredOffset(9, there),
-    }
-    config = stored(tmp_path, rows)
-    planned = [row(names, number, 7, 5) for names in (THERE, SAME) for number in range(2)]
-    until = stored_until(config, config.jobs[0], [plan(1, "A", "B", *planned)])
-    assert {(at.topic, at.partition): offset for at, offset in until.items()} == {
-        ("a.events", 0): 9,
-        ("a.events", 1): None,
-        ("events", 0): None,
-        ("events", 1): 9,
-    }
-
-
-def test_a_stored_offset_before_the_last_resume_offset_is_no_position(tmp_path: Path) -> None:
-    """A query that came back goes on in a copy: the configured checkpoint, or row, is of the older stay."""
-    config = stored(tmp_path, {("events", n): StoredOffset(6 + n, None) for n in range(3)})
-    there, back = row(THERE, 0, 3, 3), [row(BACK, n, 7, 9 if n == 2 else 7) for n in range(3)]
-    plans = [plan(2, "B", "A", *back), plan(1, "A", "B", there)]
-    until = stored_until(config, config.jobs[0], plans)
-    assert {at.partition: offset for at, offset in until.items()} == {0: None, 1: 7, 2: None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -47,12 +46,11 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryLog]:
 def look(
     found: Stays,
     *addresses: str,
-    until: Mapping[TopicPartition, int | None] | None = None,
     since_ms: int | None = None,
     has_output: bool = True,
 ) -> ReachedLogs:
     given = {f"cluster {number}": ClusterAccess.at(address) for number, address in enumerate(addresses or "AB")}
-    return look_at(found, given, until=until, since_ms=since_ms, has_output=has_output)
+    return look_at(found, given, since_ms=since_ms, has_output=has_output)
 
 
 def reach(found: ReachedLogs, cluster: str) -> Reach:
@@ -109,27 +107,6 @@ def test_a_partition_without_an_offset_is_read_up_to_the_stored_one(logs: dict[s
     (at_a,) = (each for each in looked.logs[0].reaches if each.at == OTHER)
     assert (bounds(at_a), at_a.until) == (((0, 1),), 1)
     assert [each.at for each in looked.logs[1].reaches] == [AT]
-
-
-@pytest.mark.parametrize(("until", "expected"), [(10, 10), (9, 9), (6, 9), (0, 9)])
-def test_a_position_ends_the_last_stay_alone_and_hides_no_record_before_it(
-    logs: dict[str, MemoryLog], until: int, expected: int
-) -> None:
-    """From 6 to 9 no stay has read: such records were skipped, unless the other cluster had them."""
-    found = look(THERE_AND_BACK, until={AT: until})
-    a, b = reach(found, "A"), reach(found, "B")
-    assert (bounds(a), a.edges.end, a.until, b.until) == (((0, 6), (9, expected)), 12, expected, None)
-
-
-def test_records_behind_an_unknown_position_of_the_last_stay_were_not_compared(logs: dict[str, MemoryLog]) -> None:
-    """The job's store may be the checkpoint that it has left: no offset of this cluster is in it."""
-    found = look(THERE_AND_BACK, until={AT: None})
-    assert (bounds(reach(found, "A")), reach(found, "A").until) == (((0, 6), (9, 9)), 9)
-    assert reasons(THERE_AND_BACK, found) == [("position_unknown", "events-0")]
-    late = look(THERE_AND_BACK, until={AT: None}, since_ms=12)
-    assert reasons(THERE_AND_BACK, late) == [], "all of them were left out by their time"
-    logs["B"] = log_of("B", 5)
-    assert reasons(THERE, look(THERE, until={AT: None})) == [], "there is none"
 
 
 def test_a_cluster_that_the_job_has_left_may_be_dead_or_gone_and_that_is_told(logs: dict[str, MemoryLog]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark.audit import Columns, Output, audit
+from reconciler.spark.audit import Columns, Output
 from reconciler.spark.audit.output import sink_rows
 from reconciler.spark.audit.result import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.stays import find_stays
@@ -101,15 +100,3 @@ def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_is_refused(sp
     for address in (f"delta:{tmp_path}/none", f"files:{tmp_path}/none"):
         with pytest.raises(ConfigError, match="has no rows yet"):
             sink_rows(spark, address)
-
-
-@pytest.mark.parametrize(("folder", "why"), [("there", "there exists already"), ("file/found", "file")])
-def test_a_place_for_the_findings_is_tried_before_anything_is_read(
-    spark: Any, tmp_path: Path, folder: str, why: str
-) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "file").write_text("")
-    known = [plan(1, "A", "B", row(THERE, 0, 1, 1))]
-    with pytest.raises(ConfigError, match=f"The findings cannot be written: .*{why}"):
-        audit(spark, known, destination=NOWHERE, source=NOWHERE, parquet=str(tmp_path / folder))
-    assert sorted(os.listdir(tmp_path)) == ["file", "there"]
