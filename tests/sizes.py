@@ -27,7 +27,8 @@ SHARED = {
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
     "spark ranges": ("tests/spark/batches/", "tests/spark/audit/", "tests/failover/sinks/test_sinks_on_clusters.py"),
     "spark streams": (
-        *(f"tests/spark/{room}" for room in ("drill/", "distributed/")),
+        "tests/jobs/drill/test_drill_kafka.py",
+        "tests/spark/distributed/",
         "tests/spark/job/test_job_kafka.py",
         "tests/failover/checkpoint/restarted/test_clone_stateful.py",
         *(f"tests/failover/checkpoint/test_{name}.py" for name in ("clone_kafka", "checkpoint_kafka")),

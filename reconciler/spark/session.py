@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,18 +70,6 @@ def own_session(
         yield session
     finally:
         session.stop()
-
-
-@contextmanager
-def refuse_spark_errors(what: str, hint: str) -> Iterator[None]:
-    """Raise Spark's errors as Refused: a sentence that begins with ``what`` and ends with the error's first line."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise Refused(f"{what}: {spark_message(error)}.", hint=hint) from error
 
 
 def spark_message(error: BaseException) -> str:

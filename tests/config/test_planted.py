@@ -167,7 +167,7 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
         (0, ("apply", plan, "-c", config, "--yes")),
         (0, ("rollback", "-c", config, "--job", "clicks", "--yes")),
         (0, ("watch", "-c", config, "--once")),
-        (0, ("drill", "-c", config, "--no-spark")),
+        (0, ("drill", "-c", config)),
         (0, ("move", "--to", "b", "-c", config, "--yes", "--details")),
         (0, ("status", "-c", config, "--history")),
         (0, ("status", "-c", config, "--format", "json")),
@@ -219,7 +219,7 @@ def test_no_command_that_fails_shows_a_secret(
         ("apply", plan, "-c", config, "--yes"),
         ("hook", "-c", config, "--plans", folder / "plans"),
         ("watch", "-c", config, "--once"),
-        ("drill", "-c", config, "--no-spark"),
+        ("drill", "-c", config),
         ("config", "check", "-c", config),
     ):
         ended = planted.run(*loud, *arguments)

@@ -17,7 +17,7 @@ COMMANDS = {
     "plan": "plan -c wrong.toml -o p.json",
     "hook": "hook -c wrong.toml --plans plans",
     "move": "move -c wrong.toml --to b",
-    "drill": "drill -c wrong.toml --no-spark",
+    "drill": "drill -c wrong.toml",
     "mirror": "mirror -c wrong.toml",
     "watch": "watch -c wrong.toml --once",
     "export": "anchors export -c wrong.toml",

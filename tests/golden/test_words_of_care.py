@@ -146,7 +146,7 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
         "checkpoint show copy",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint clone checkpoint checkpoint/inside --plan p.json",
-        "drill -c reconciler.toml --no-spark --temp .",
+        "drill -c reconciler.toml --temp .",
     )
     world.located(to="b")
     hook = "hook -c reconciler.toml --plans plans"
@@ -166,11 +166,11 @@ def test_a_checkpoint_that_cannot_be_read(world: World, goldens: Goldens) -> Non
 
 def test_a_drill(estate: Estate, goldens: Goldens) -> None:
     said = estate.world.session(
-        "drill -c reconciler.toml --no-spark --temp . --job ready",
-        "drill -c reconciler.toml --no-spark --temp . --job clicks",
-        "drill -c reconciler.toml --no-spark --temp . --job stuck",
-        "drill -c reconciler.toml --no-spark --temp nowhere --job stuck",
-        "drill -c reconciler.toml --no-spark --temp .",
+        "drill -c reconciler.toml --temp . --job ready",
+        "drill -c reconciler.toml --temp . --job clicks",
+        "drill -c reconciler.toml --temp . --job stuck",
+        "drill -c reconciler.toml --temp nowhere --job stuck",
+        "drill -c reconciler.toml --temp .",
     )
     goldens.check("words/drill.txt", said)
 

@@ -18,7 +18,7 @@ from tests.hostile.fuzz import fuzz, sized_for_commands, words
 NOT_RUN = {"demo", "audit"}
 """They start servers, or Spark; their command lines are parsed."""
 ALWAYS = {
-    **{"track": ["--once"], "watch": ["--once"], "drill": ["--no-spark", "--temp", "temp"]},
+    **{"track": ["--once"], "watch": ["--once"], "drill": ["--temp", "temp"]},
     **{"init": ["--bootstrap-servers", "kafka-b:9092"], "hook": ["--plans", "plans"]},
 }
 EDGES = ("0001", "1969", "9999", "10000")

@@ -41,7 +41,7 @@ def config(folder: Path, silent: socket.socket) -> Path:
 @pytest.mark.parametrize(
     ("words", "number", "code"),
     [
-        (("drill", "--no-spark"), signal.SIGTERM, 143),
+        (("drill",), signal.SIGTERM, 143),
         (("plan",), signal.SIGINT, 130),
         (("hook", "--", "true"), signal.SIGTERM, 143),
     ],

@@ -97,7 +97,7 @@ def test_a_configuration_forges_no_line(world: World) -> None:
     text = HEAD + job("clicks", ["events"])
     hostile = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     world.file("reconciler.toml", text.replace('"clicks"', hostile))
-    shown = ["plan", "config check", "plan -o p.json", "drill --no-spark --temp ."]
+    shown = ["plan", "config check", "plan -o p.json", "drill --temp ."]
     for command in (*shown, *(f"{each} --log-format json" for each in shown)):
         harmless(world.run(*shlex.split(command), *CONFIG), quotes="plan" not in command)
     as_json = harmless(world.run("plan", *CONFIG, "--format", "json"))

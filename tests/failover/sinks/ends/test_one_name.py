@@ -18,10 +18,10 @@ from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import Refusal, prepare
+from reconciler.jobs.drill import drill
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.plan.rows import SinkOutcome
 from reconciler.ports import TopicPartition
-from reconciler.spark.drill import drill
 from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.state.stored import Known
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files

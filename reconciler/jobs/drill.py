@@ -1,23 +1,20 @@
 """A drill: try the failover of one job against the destination, without touching the job or writing anything.
 
-    from reconciler.spark.drill import drill
+    from reconciler.jobs.drill import drill
 
     done = drill(config, config.chosen("clicks")[0], outside, Path("/tmp"))
     print(done.may_start, [(each.row.partition, each.first, each.fault) for each in done.partitions])
 
 A drill takes every step of a failover that leaves no trace: it makes the plan, copies a checkpoint to a temporary
-folder, and reads the first records from there. Then a second reader starts at the anchor's own record, and must find
-the same records after it.
+folder, and reads from the anchor's own record to the end of the first batch: the batch must begin right after it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
@@ -36,9 +33,6 @@ from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkRow
 from reconciler.plan.start import why_stopped
 from reconciler.ports import LogReader, OffsetStore, ReadRequest, TopicPartition
-from reconciler.spark.batches.planning import OffsetRange
-from reconciler.spark.batches.reading import read as read_by_spark
-from reconciler.spark.session import own_session, refuse_spark_errors
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
@@ -59,12 +53,12 @@ class Tried:
     row: PartitionPlan
     stopped: str | None
     starts_at: int | None
-    read: tuple[FirstRecord, ...]
+    read: tuple[Record, ...]
     found: str
     fault: str | None = None
 
     @property
-    def first(self) -> FirstRecord | None:
+    def first(self) -> Record | None:
         return self.read[0] if self.read else None
 
 
@@ -97,20 +91,9 @@ class Drill:
         return tuple(f"{each.row.key}: {each.fault}" for each in self.partitions if each.fault)
 
 
-def drill(
-    config: Config,
-    job: Job,
-    outside: Outside,
-    place: Path,
-    *,
-    batch: BatchReader | None = None,
-    committed: LogReader | None = None,
-    records: int = RECORDS,
-) -> Drill:
+def drill(config: Config, job: Job, outside: Outside, place: Path) -> Drill:
     """Try the failover of one job of the configuration; ``place`` is an empty folder for the checkpoint's copy.
 
-    ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
-    ``committed``: the destination without records of aborted and open transactions, if ``batch`` leaves these out.
     A job that needs a decision is no error: its partitions say so, and no copy is made. Raises Changed if a query is
     too fast to be copied, Unreachable, Refused, ConfigError.
     """
@@ -119,11 +102,10 @@ def drill(
     (planned,) = checked.plan.jobs
     rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
-    ranges = _find_ranges(reader, rows, _find_starts(rows, copy), records, committed or reader)
-    seen = (batch or by_client(reader))(ranges)
-    behind = _read_from_anchors(committed or reader, rows, ranges)
+    ranges = _find_ranges(reader, rows, _find_starts(rows, copy))
+    behind = _read_from_anchors(reader, rows, ranges)
     policy, identity = config.policy.start, job.identity
-    tried = tuple(_try_partition(row, policy, identity, ranges, seen, behind) for row in rows)
+    tried = tuple(_try_partition(row, policy, identity, ranges, behind) for row in rows)
     return Drill(checked, tried, copy, tuple(checked.stopped(policy)))
 
 
@@ -173,13 +155,8 @@ def _find_starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dic
 
 
 def _find_ranges(
-    reader: LogReader,
-    rows: Sequence[PartitionPlan],
-    starts: Mapping[TopicPartition, int],
-    records: int,
-    readable: LogReader,
+    reader: LogReader, rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, LogRange]:
-    """``readable``: a log that ends where the batch's reader ends, such as before an open transaction."""
     places = [row.key for row in rows if row.key in starts]
     begins, ends = reader.log_starts(places), reader.log_ends(places)
     for at in places:
@@ -188,8 +165,7 @@ def _find_ranges(
                 f"{at}: the log is now [{begins[at]}, {ends[at]}] and does not hold offset {starts[at]}.",
                 hint=AGAIN,
             )
-    limits = ends if readable is reader else readable.log_ends(places)
-    return {at: LogRange(starts[at], max(starts[at], min(limits[at], starts[at] + records))) for at in places}
+    return {at: LogRange(starts[at], min(ends[at], starts[at] + RECORDS)) for at in places}
 
 
 def _read_from_anchors(
@@ -219,37 +195,33 @@ def _try_partition(
     policy: StartPolicy,
     identity: Identity,
     ranges: Mapping[TopicPartition, LogRange],
-    seen: FirstRecords,
     behind: Mapping[TopicPartition, Sequence[Record]],
 ) -> Tried:
     at, stopped = row.key, why_stopped(row, policy)
     if at not in ranges:
         return Tried(row, stopped, None, (), "nothing to read")
-    read = tuple(seen[at])
-    found, fault = _judge(row, identity, ranges[at], read, behind.get(at, ()))
+    records = behind.get(at, ())
+    found, fault = _judge(row, identity, ranges[at], records)
+    read = tuple(each for each in records if ranges[at].start <= each.offset < ranges[at].end)
     return Tried(row, stopped, ranges[at].start, read, found, fault)
 
 
 def _judge(
-    row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[FirstRecord], records: Sequence[Record]
+    row: PartitionPlan, identity: Identity, where: LogRange, records: Sequence[Record]
 ) -> tuple[str, str | None]:
     """The proof that the batch gives, and its fault."""
     if row.resume_offset != where.start:
         return "", f"the copy of the checkpoint begins at {where.start}, and the plan at {row.resume_offset}"
-    following = [FirstRecord.of(record) for record in records if where.start <= record.offset < where.end]
-    if list(read) != following:
-        differing = next((pair for pair in zip(read, following, strict=False) if pair[0] != pair[1]), None)
-        content = f"{differing[0].offset} where {differing[1].offset} follows" if differing else f"{len(read)} records"
-        return "", f"the batch has {content}, and a second reader found {len(following)} records there"
+    has_records = any(record.offset >= where.start for record in records)
     if row.record_offset is None:
-        return "end of log" if not read else "first record", None
+        return "first record" if has_records else "end of log", None
     anchor = records[0] if records else None
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
         return "", f"the record at {row.record_offset} is not the plan's anchor"
     between = sum(row.record_offset < record.offset < where.start for record in records)
     if between and row.finding is Verdict.EXACT and not row.is_right and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records are between the anchor, {row.record_offset}, and the batch"
-    return f"after {row.record_offset:,}{'' if read else ', end of log'}", None
+    return f"after {row.record_offset:,}{'' if has_records else ', end of log'}", None
 
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
@@ -272,23 +244,6 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
 Ranges = Mapping[TopicPartition, LogRange]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FirstRecord:
-    """One record of the batch; ``timestamp_ms`` is Kafka's, epoch ms."""
-
-    offset: int
-    timestamp_ms: int | None
-
-    @classmethod
-    def of(cls, record: Record) -> FirstRecord:
-        return cls(record.offset, record.timestamp_ms)
-
-
-FirstRecords = Mapping[TopicPartition, Sequence[FirstRecord]]
-BatchReader = Callable[[Ranges], FirstRecords]
-"""Reads the records of each range, whose end is exclusive, in offset order."""
-
-
 def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[Record]]:
     """All records of the ranges. Raises Changed if one lies outside the log by now, and the reader's errors."""
     found: dict[TopicPartition, list[Record]] = {at: [] for at in ranges}
@@ -307,45 +262,3 @@ def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[
             if chunk.next_offset >= ranges[at].end or not chunk.records:
                 del places[at]
     return found
-
-
-def by_client(reader: LogReader) -> BatchReader:
-    """A reader of the batch that uses Kafka's own client."""
-
-    def read(ranges: Ranges) -> FirstRecords:
-        found = read_ranges(reader, ranges)
-        return {at: [FirstRecord.of(record) for record in records] for at, records in found.items()}
-
-    return read
-
-
-def by_spark(spark: Any, bootstrap: str, options: Mapping[str, str]) -> BatchReader:
-    """A reader of the batch that uses Spark's Kafka source. ``options`` are further options of it, for a login."""
-
-    def read(ranges: Ranges) -> FirstRecords:
-        found: dict[TopicPartition, list[FirstRecord]] = {at: [] for at in ranges}
-        if not ranges:
-            return found
-        spans = [OffsetRange(at.topic, at.partition, of.start, of.end) for at, of in ranges.items()]
-        frame = read_by_spark(spark, spans, bootstrap, options)
-        hint = "Check that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark."
-        with refuse_spark_errors("Spark could not read the first batch at the destination", hint):
-            rows = frame.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS at").collect()
-        for row in rows:
-            stamp = None if row["at"] is None or row["at"] < 0 else row["at"]
-            found[TopicPartition(row["topic"], row["partition"])].append(FirstRecord(row["offset"], stamp))
-        return {at: sorted(records, key=lambda each: each.offset) for at, records in found.items()}
-
-    return read
-
-
-def spark_session(place: Path) -> AbstractContextManager[Any]:
-    """A small session with its files in ``place``; a session that this process already has is used and left running."""
-    settings = {
-        "spark.master": "local[2]",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(place),
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-    }
-    return own_session("reconciler drill", settings, kafka=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,10 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
+from reconciler.jobs import drill as drills
+from reconciler.jobs.drill import Drill, drill
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, ReadRequest, TopicPartition
-from reconciler.spark.drill import Drill, FirstRecords, Ranges, by_client, drill
 from tests.memory_log import MemoryLog
 
 BEGIN = 1_700_000_000_000
@@ -56,15 +58,20 @@ def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str
     log = MemoryLog("b")
     write(log, names)
 
-    def batch(ranges: Ranges) -> FirstRecords:
+    real = drills._find_ranges
+
+    def find_ranges(*given: Any) -> Any:
+        found = real(*given)
         log.delete("a.events")
         write(log, then)
-        return by_client(log)(ranges)
+        return found
 
     config = load_config(file)
     job = replace(config.jobs[0], moved=key.topic == "a.events")
     outside = Outside(log, open_store, lambda: 0.0, lambda: BEGIN)
-    return drill(replace(config, jobs=(job,)), job, outside, folder / "place", batch=batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drills, "_find_ranges", find_ranges)
+        return drill(replace(config, jobs=(job,)), job, outside, folder / "place")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A drill on Spark: for a stateful query with a copy of its checkpoint, and for a job with startingOffsets."""
+"""A drill: for a stateful query with a copy of its checkpoint, and for a job with startingOffsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.places.checkpoint.reading import read_checkpoint
@@ -78,7 +77,7 @@ def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_are_drilled_and_nothing_is_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files_of(folder / "checkpoint")
     rows = everything_in(folder / "offsets.db")
     for job in ("counts", "clicks"):
@@ -86,7 +85,6 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
         arguments = ("-c", folder / "reconciler.toml", "--job", job, "--temp", folder / "temp", "--format", "json")
         assert command("drill", *arguments) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["read_with"].startswith("Spark ")
         for each, last in zip(found["partitions"], (8, 9), strict=True):
             assert (each["finding"], each["read"], each["fault"]) == ("exact", 5, None)
             assert each["starts_at"] == each["resume_offset"]
@@ -102,26 +100,6 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
         assert list((folder / "temp").iterdir()) == []
     assert files_of(folder / "checkpoint") == before
     assert everything_in(folder / "offsets.db") == rows
-
-
-def test_records_that_the_job_leaves_out_are_none_of_its_first_batch(
-    folder: Path, kafka: Kafka, topic_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With ``read_committed``, Spark reads no aborted record, and would wait for the end of an open transaction."""
-    there = f"a.{topic_name}"
-    kafka.send(there, [value(number) for number in range(90, 94)], transaction=f"{there}-aborted", abort=True)
-    kafka.send(there, [value(number) for number in (20, 21)])
-    still = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{there}-open"})
-    still.init_transactions(30)
-    still.begin_transaction()
-    for partition in range(2):
-        still.produce(there, b"open", b"k", partition)
-    assert still.flush(30) == 0
-    arguments = ("-c", folder / "reconciler.toml", "--job", "clicks", "--temp", folder / "temp", "--format", "json")
-    assert command("drill", *arguments, "--option", "kafka.isolation.level=read_committed") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(each["read"], each["fault"]) for each in found["partitions"]] == [(6, None), (6, None)]
-    still.abort_transaction(30)
 
 
 def everything_in(path: Path) -> list[Any]:
