@@ -91,7 +91,6 @@ def trust(table: Table) -> TrustSettings:
         trusted_keys=table.texts("trusted_keys", "must be a list of files."),
         require_signature=table.take("require_signature", bool, False),
         signing_key=_path(table, "signing_key"),
-        signing_passphrase=table.text("signing_passphrase"),
     )
     if settings.require_signature and not settings.trusted_keys and not table.is_faulty("trusted_keys"):
         table.fault(
@@ -224,17 +223,9 @@ def watch(table: Table) -> WatchSettings:
         listen=table.text("listen", "127.0.0.1:9464"),
         every_ms=table.duration_ms("every", "60s"),
         requests_per_second=table.count("requests_per_second", 50, 1),
-        tls_certificate=table.filled_text("tls_certificate"),
-        tls_key=table.filled_text("tls_key"),
-        tls_client_ca=table.filled_text("tls_client_ca"),
     )
     if settings.every_ms < 1:
         table.fault("every", "must be above 0.")
-    certificate, key = bool(settings.tls_certificate), bool(settings.tls_key)
-    if certificate != key and not table.is_faulty("tls_certificate", "tls_key"):
-        table.fault("tls_certificate", "and tls_key belong together.", "Give both, or neither.")
-    elif settings.tls_client_ca and not certificate:
-        table.fault("tls_client_ca", "needs tls_certificate and tls_key.")
     table.done()
     return settings
 

@@ -194,16 +194,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """``[watch]``: ``listen`` is HOST:PORT; a round begins every ``every_ms``; TLS is optional."""
+    """``[watch]``: ``listen`` is HOST:PORT; a round begins every ``every_ms``."""
 
     listen: str = "127.0.0.1:9464"
     every_ms: int = 60_000
     requests_per_second: int = 50
     """The limit on requests to the destination's brokers, over all jobs of the process."""
-    tls_certificate: str | None = None
-    tls_key: str | None = None
-    tls_client_ca: str | None = None
-    """Only clients with a certificate of this authority are served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,6 @@ class TrustSettings:
     require_signature: bool = False
     trusted_keys: tuple[str, ...] = ()
     signing_key: str | None = None
-    signing_passphrase: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def own_key(trust: TrustSettings) -> PrivateKey | None:
     """
     if trust.signing_key is None:
         return None
-    key = private_key(Path(trust.signing_key), lambda: trust.signing_passphrase)
+    key = private_key(Path(trust.signing_key))
     if trust.trusted_keys and key.public.id not in trusted(trust):
         raise ConfigError(
             f"[trust] signing_key {trust.signing_key} is none of trusted_keys.",

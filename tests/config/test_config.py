@@ -319,7 +319,6 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        ("watch", ("tls_certificate", "tls_key", "tls_client_ca")),
         ("metrics", ("textfile",)),
         ("metrics", ("pushgateway",)),
         ("state", ("store",)),

@@ -54,7 +54,7 @@ def write(tmp_path: Path, store: MemoryStore) -> Callable[[str], Path]:
 def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -> None:
     path = write(
         LEAST.replace("[topics]", "").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
-        + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\ntls_key = "k"\n'
+        + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n'
         + '[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\noffsets = "memory:x"\n'
     )
     found = read_config(path)
@@ -65,7 +65,6 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
         "[clusters.b] bootstrap_servers must be text in quotes, not 9092",
         "[search] scan_records = 0 must be at least 1",
         "[search] max_disordr is not a known key",
-        "[watch] tls_certificate and tls_key belong together",
         "[jobs clicks] gruop is not a known key",
         'id = "hdr:x" is not known',
         "[jobs clicks] topics must be a list of different topic names",

@@ -29,7 +29,7 @@ from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.outside import Outside, groups_of, log_of
 from reconciler.jobs.watch.checker import Checkers, JobChecker
 from reconciler.jobs.watch.figures import Watched
-from reconciler.jobs.watch.metrics import Figures, ListenAddress, MetricsListener, check_tls
+from reconciler.jobs.watch.metrics import Figures, ListenAddress, MetricsListener
 from reconciler.jobs.watch.schedule import Requested, Setup, Watch
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.state.locations import Location
@@ -132,12 +132,12 @@ class Process:
     def listen(self, config: Config) -> MetricsListener:
         """Serve the metrics. Raises ConfigError if that is not possible."""
         address = self._address(config)
-        self.listener = listener = MetricsListener(address, config.watch, self.figures.registry())
+        self.listener = listener = MetricsListener(address, self.figures.registry())
         log.info("metrics: %s", listener.url)
-        if not (address.is_loopback or config.watch.tls_client_ca):
+        if not address.is_loopback:
             log.warning(
                 "Listening on %s: any client of this port can read the names of jobs and topics. "
-                "Set tls_client_ca in [watch], or listen on 127.0.0.1 behind a proxy that asks for a login.",
+                "Listen on 127.0.0.1 behind a proxy that asks for a login.",
                 address,
             )
         return listener
@@ -162,7 +162,6 @@ class Process:
         options, config = self.options, context.read_config(self.options)
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000
         self._address(config)
-        check_tls(config.watch)
         chosen_jobs = config.chosen(*options.job)
         self.locations = inputs.locations_of(config, chosen_jobs)
         self.streams = inputs.streams_of(config, chosen_jobs, self.locations)
@@ -236,7 +235,7 @@ class Process:
         )
 
     def _use(self, config: Config) -> None:
-        """Take over the configuration's rate and certificate. Its address would need a restart."""
+        """Take over the configuration's rate. Its address would need a restart."""
         self.limit.set_rate(config.watch.requests_per_second)
         if self.listener is not None:
-            self.listener.renew(self._address(config), config.watch)
+            self.listener.keep(self._address(config))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -250,33 +249,3 @@ def test_listening_to_everybody_is_said(world: World) -> None:
         port = int(watch.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30):
             pass
-
-
-def test_the_certificate_is_read_again_at_a_signal(world: World) -> None:
-    files = {}
-    for name in ("before", "after"):
-        certificate, key = world.folder / f"{name}.pem", world.folder / f"{name}.key"
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-        subprocess.run([*command, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
-        files[name] = (certificate, key)
-    used = [world.folder / "tls.pem", world.folder / "tls.key"]
-
-    def use(name: str) -> ssl.SSLContext:
-        for source, target in zip(files[name], used, strict=True):
-            shutil.copy(source, target)
-        return ssl.create_default_context(cafile=str(files[name][0]))
-
-    tls = use("before")
-    extra = f'{SHORT}[watch]\ntls_certificate = "{used[0]}"\ntls_key = "{used[1]}"\n'
-    with watching(world.config(extra=extra)) as watch:
-        assert watch.url.startswith("https://")
-        assert watch.get("/metrics", tls)[0] == 200
-        after = use("after")
-        reload(watch)
-        watch.until(lambda: [line for line in watch.lines if "was read again" in line], "the reload")
-        assert watch.get("/metrics", after)[0] == 200
-        used[1].unlink()
-        reload(watch)
-        watch.until(lambda: [line for line in watch.lines if "tls.key, which cannot be read" in line], "the refusal")
-        assert watch.get("/metrics", after)[0] == 200
