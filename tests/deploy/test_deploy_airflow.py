@@ -1,7 +1,6 @@
 """The DAGs of ``deploy/airflow``: their hook's words run as they stand, and, where there is an Airflow, whole DAG runs.
 
-For the real one: an environment with ``apache-airflow==3.1.*`` and ``apache-airflow-providers-apache-spark`` (about 140
-packages, some minutes), then these tests with RECONCILER_AIRFLOW_PYTHON naming its Python. They take three.
+``.ci/outside`` installs one, and names its Python in RECONCILER_AIRFLOW_PYTHON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The units of ``deploy/systemd``: their commands run as they stand, and, where there is a root for it, a real systemd.
 
-For the real one: ``debootstrap --variant=minbase --include=systemd,python3 bookworm DIR`` (or a release with the tests'
-own Python version), then these tests as root with RECONCILER_SYSTEMD_ROOT=DIR. It takes two minutes, half of which are
-debootstrap's.
+``.ci/outside`` makes one, and names it in RECONCILER_SYSTEMD_ROOT.
 """
 
 from __future__ import annotations
