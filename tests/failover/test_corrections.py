@@ -1,4 +1,4 @@
-"""Which stored row speaks for a partition, how old its anchor is, and whether a correction is written at all."""
+"""Whether a correction is written at all."""
 
 from __future__ import annotations
 
@@ -24,24 +24,13 @@ NEEDING_ROWS = replace(CORRECTIONS, new=True)
 IN_COPY = Corrections(HERE, new=False, traits=Traits(corrected_in_copy=True))
 
 
-def row(
-    key: TopicPartition, next_offset: int, cluster: str | None = None, at: int | None = None, **anchor: object
-) -> Row:
+def row(key: TopicPartition, next_offset: int, cluster: str | None = None) -> Row:
     """A stored row; with ``cluster`` its anchor is the record before the offset, in that cluster's numbering."""
-    named = (
-        Anchor(**{"offset": next_offset - 1, "timestamp_ms": 5, "cluster_id": cluster, **anchor}) if cluster else None
-    )
-    return Row(key, StoredOffset(next_offset, named, at), "1")
+    named = Anchor(next_offset - 1, 5, cluster_id=cluster) if cluster else None
+    return Row(key, StoredOffset(next_offset, named), "1")
 
 
-# ---------------------------------------------------------------- choosing
-
-THEIRS, OURS, BARE = row(SOURCE, 50, THERE, at=300), row(DESTINATION, 7, HERE, at=200), row(DESTINATION, 7, at=400)
-UNREAD = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
-ONLY = row(DESTINATION, 50, THERE)
-
-
-# ---------------------------------------------------------------- lag
+OURS, UNREAD = row(DESTINATION, 7, HERE), Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
 
 
 def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, ExitCode, Refused
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Skips, Verdict
-from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, check
 from reconciler.failover.corrections import outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.plan.document import PartitionPlan, parse_plan
 from reconciler.plan.start import why_stopped
-from reconciler.ports import OffsetStore
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
 
 
@@ -223,20 +219,3 @@ def test_jobs_are_chosen_by_name_in_the_configurations_order(memory: Memory) -> 
     assert [job.name for job in config.chosen("c", "a", "c")] == ["a", "c"]
     with pytest.raises(ConfigError, match='no job "d"'):
         config.chosen("a", "d")
-
-
-def test_a_job_that_cannot_be_judged_makes_a_word_ambiguous_too(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: stored(3)})
-    job = '[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "{store}"\n'
-    config = memory.config(jobs=job.format(name=GROUP, store="memory:") + job.format(name="sick", store="memory:sick"))
-
-    def opened(address: str) -> OffsetStore:
-        if address == "memory:sick":
-            raise Refused("no")
-        return memory.store
-
-    outside = replace(memory.outside, open_store=opened)
-    with pytest.raises(SeveralJobs):
-        check_each(config, config.jobs, outside, ByHand({("events", 0): 2}))
-    assert list(check_each(config, config.jobs, outside).failed) == ["sick"]

@@ -14,7 +14,7 @@ from reconciler.failover.check import check
 from reconciler.failover.unlisted import Unlisted, UnlistedTopics, find_unlisted
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Row
-from tests.in_memory import GROUP, Memory, found, stored
+from tests.in_memory import GROUP, Memory, stored
 
 
 def job(topics: str = '"events"', more: str = "", name: str = "clicks", group: str = GROUP) -> str:
@@ -95,17 +95,6 @@ def test_what_is_ignored_is_counted_and_said_once(two: Memory, caplog: pytest.Lo
     for _ in range(2):
         verdicts(two, job(name="counted", more='ignore_topics = ["night"]'))
     assert caplog.messages == ['Job "counted" ignores 1 offset of "night" (ignore_topics).']
-
-
-def test_a_group_without_a_row_of_the_jobs_topics_is_said_to_be_the_wrong_one(two: Memory) -> None:
-    """The topics may be misspelt, so the job needs a decision either way, and the finding names what is there."""
-    two.log.create("a.evnets", 1)
-    two.deliver(range(10), topic="a.evnets")
-    config = two.config(jobs=job('"evnets"'))
-    (row,) = check(config, config.jobs, two.outside).plan.jobs[0].partitions
-    assert found(row)[0] is Verdict.NEW
-    assert row.no_rows
-    assert 'this group has rows of "events"' in row.detail
 
 
 def test_a_job_that_is_called_new_has_no_offsets_of_other_topics(two: Memory) -> None:

@@ -48,21 +48,6 @@ def test_a_source_that_stays_leaves_its_records_for_the_next_batch_too(two: Quer
     ]
 
 
-def test_the_original_is_not_started_again_after_the_copy_has_run_the_batch(two: Query) -> None:
-    made = two.clone()
-    assert made.repeats_empty
-    two.put_out(range(3, 4), empty=True)
-    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
-        two.start_at_source()
-
-
-def test_the_copy_is_not_started_after_the_original_has_run_the_batch(two: Query) -> None:
-    assert two.start_at_destination()
-    two.put_out(range(3, 4))
-    with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
-        two.start_at_destination()
-
-
 def test_a_batch_whose_end_is_proven_is_repeated_whole(two: Query) -> None:
     two.keep_anchor(3, of_end=True)
     made = two.clone()

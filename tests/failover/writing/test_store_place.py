@@ -12,7 +12,7 @@ import pytest
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.failover.writing.moves import ATTEMPTS, StorePlace
-from reconciler.places.hbase.cdap import MAX_EVENT_TIME, NEXT_OFFSET, CdapStore, LogSaver, long
+from reconciler.places.hbase.cdap import CdapStore, LogSaver
 from reconciler.places.hbase.cloudera import ClouderaStore
 from reconciler.places.hbase.flowlet import Flowlet
 from reconciler.places.registry import open_store
@@ -131,15 +131,6 @@ def test_rows_get_the_new_records_anchor_where_they_have_room(
     )
     place_in(store).replace({KEY: NEW}, lambda: None)
     assert [(each.new, each.stay) for each in seen] == [(StoredOffset(31, anchor), 2)]
-
-
-def test_the_log_savers_time_is_never_lowered_by_a_move() -> None:
-    table, layout = FakeTable(), LogSaver(100)
-    left = Stored(40, Anchor(39, NOW + 5), 0, 0)
-    place = place_in(CdapStore(cast(Any, table), layout, "hbase:"))
-    place.replace({KEY: NewNumber(31, NEW.replaced, Anchor(30, NOW), 2, left)}, lambda: None)
-    cells = table.data[layout.row_key(KEY)]
-    assert (cells[NEXT_OFFSET].value, cells[MAX_EVENT_TIME].value) == (long(31), long(NOW + 5))
 
 
 # ---------------------------------------------------------------- kills

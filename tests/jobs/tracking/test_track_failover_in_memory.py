@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
-from reconciler.jobs.tracking.journals import OTHERS
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan
-from reconciler.ports import Change
-from reconciler.state.stored import Known
-from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
-from tests.jobs.tracking.tracked import EVENTS, BareStore, GroupStore, Tracked, named
+from tests.in_memory import BEGIN, Memory, found
+from tests.jobs.tracking.tracked import BareStore, GroupStore, Tracked
 from tests.memory_log import MemoryLog
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
@@ -25,11 +21,6 @@ ONE_NAME = '[topics]\npolicy = "identity"\n'
 @pytest.fixture
 def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
     return Tracked(memory, BareStore(f"{request.node.nodeid}-bare"))
-
-
-@pytest.fixture
-def group(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
-    return Tracked(memory, GroupStore(f"{request.node.nodeid}-group"))
 
 
 # ---------------------------------------------------------------- failing over
@@ -56,37 +47,6 @@ def test_a_job_that_had_processed_nothing_when_it_was_tracked_starts_at_the_begi
     assert (row.replay_at_most or 0) >= 7
 
 
-def test_a_lagging_pair_resumes_behind_its_record_and_counts_the_rest_as_replay(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(5)
-    world.track()
-    world.job_stores(8)
-    world.deliver(range(10))
-    row = world.row()
-    assert found(row) == (Verdict.EARLY, 5)
-    assert row.replay_at_most == 3
-
-
-def test_a_store_that_was_reset_is_not_given_the_anchor_of_where_it_was(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(8)
-    world.track()
-    world.job_stores(3)
-    world.deliver(range(10))
-    row = world.row()
-    assert found(row) == (Verdict.UNRESOLVED, None)
-    assert "holds offset 3 for events-0. The journal of stay 1 on a has offset 8 of it" in row.detail
-
-
-def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(memory: Memory) -> None:
-    world = Tracked(memory, MemoryStore(f"{memory.folder}-dated"))
-    world.deliver(range(10))
-    legacy = StoredOffset(BASE + 6, None, content(5)[0])
-    world.store.write(GROUP, [Change(EVENTS, None, legacy)], reason="job", now_ms=NOW)
-    assert found(world.row()) == (Verdict.UNRESOLVED, None)
-    assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.EARLY, 5)
-
-
 # ---------------------------------------------------------------- groups
 
 
@@ -106,24 +66,6 @@ def test_a_group_that_is_lost_with_its_cluster_fails_over_by_its_journal(
         group.job_stores(synced, topic="a.events")
     row = group.row()
     assert (found(row), row.stored_offset, row.replay_exact) == ((Verdict.EXACT, 4), 7, 0)
-
-
-def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:
-    group.make(range(10))
-    own = StoredOffset(7, replace(named(6), id=b"from the job"), NOW - 5)
-    group.store.write(GROUP, [Change(EVENTS, None, own)], reason="job", now_ms=NOW)
-    group.trouble.comes("log", AssertionError("nothing needs to be read"))
-    assert group.track().exact == 1
-    assert group.kept() == Known(7, own.anchor)
-
-
-def test_a_groups_number_with_another_clusters_anchor_is_not_looked_up(group: Tracked) -> None:
-    """It was imported for a failback: the number is the other cluster's, until apply has corrected it."""
-    group.make(range(10))
-    there = replace(named(3, 6), cluster_id="b", topic_id="b/events")
-    group.store.write(GROUP, [Change(EVENTS, None, StoredOffset(7, there))], reason="import", now_ms=NOW)
-    report = group.track()
-    assert (report.saved, report.without) == (0, {EVENTS: OTHERS})
 
 
 # ---------------------------------------------------------------- whatever the logs look like

@@ -31,18 +31,6 @@ def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
 # ---------------------------------------------------------------- what is kept
 
 
-def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
-    world.make(range(10))
-    tracker = world.tracker()
-    for offset in (3, 3, 8):
-        world.job_stores(offset)
-        report = world.track(tracker)
-        assert (report.exact, report.lagging, report.without) == (1, {}, {})
-        kept = world.kept()
-        assert kept is not None
-        assert (kept.number, kept.record) == (offset, named(offset - 1))
-
-
 def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) -> None:
     world.make(range(10))
     world.job_stores(7, group="raeders")
@@ -207,9 +195,6 @@ def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
     world.job_stores(-1)
     report = world.track()
     assert (report.exact, report.saved, world.kept()) == (1, 0, None)
-
-
-# ---------------------------------------------------------------- others who write
 
 
 # ---------------------------------------------------------------- outages

@@ -218,14 +218,6 @@ def test_a_damaged_row_is_malformed_by_its_key_and_hides_no_other(tables: Tables
     assert repr(row) in bad.malformed.message
 
 
-def test_the_largest_event_time_may_come_from_the_row_that_the_offset_was_found_from(tables: Tables):
-    found_from = StoredOffset(5065, Anchor(timestamp_ms=NOW, names=Names.MAX_TIME))
-    store = tables.made("cdap-logsaver&prefix=100")
-    store.write("g", [Change(KEY, None, StoredOffset(100, OURS), found_from=found_from)], reason="apply", now_ms=NOW)
-    row = tables.table("cdap-logsaver&prefix=100").row(b"\0\0\0devents\0\0\0\0")
-    assert row == {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)}
-
-
 # ---------------------------------------------------------------- Cloudera's layout
 
 

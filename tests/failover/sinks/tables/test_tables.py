@@ -71,20 +71,6 @@ def test_a_delta_table_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
         open_sink(f"delta:{tmp_path}/delta").last_taken(QUERY)
 
 
-def test_the_original_is_not_started_again_where_delta_has_the_copys_batches(delta: Any, query: Query) -> None:
-    query.sinks = [f"delta:{query.folder}/delta"]
-    for batch in range(3):
-        delta(batch)
-    assert query.sink().outcome is SinkOutcome.FITS
-    delta(3)
-    row = query.sink()
-    assert (row.outcome, row.app_id, row.last_taken) == (SinkOutcome.DROPS, QUERY, 3)
-    with pytest.raises(NeedsPerson, match="would drop batch 3 without an error"):
-        query.start_at_source()
-    with pytest.raises(NeedsPerson, match="would drop batch 3 without an error"):
-        query.clone()
-
-
 def test_a_new_checkpoint_has_a_name_of_its_own_unless_the_job_keeps_one(delta: Any, query: Query) -> None:
     delta(5)
     delta(5, "clicks")
