@@ -242,7 +242,7 @@ def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path
 
 @pytest.mark.parametrize(
     "wrong",
-    sampled([*REFUSED, *TOKENS, *UNUSABLE], keep=12, always=lambda wrong: wrong.name == "password"),
+    sampled([*REFUSED, *TOKENS, *UNUSABLE], keep=6, always=lambda wrong: wrong.name == "password"),
     ids=lambda wrong: wrong.name,
 )
 def test_one_line_says_what_is_wrong_and_nothing_is_written(

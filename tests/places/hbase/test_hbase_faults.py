@@ -117,7 +117,7 @@ class Place:
             self.write_plainly(name, {column: value})
 
 
-@pytest.fixture(params=["in memory", pytest.param("in HBase", marks=SYSTEM)])
+@pytest.fixture(params=["in memory", pytest.param("in HBase", marks=[SYSTEM, pytest.mark.thorough])])
 def place(request: pytest.FixtureRequest, layout: str) -> Place:
     if request.param == "in memory":
         table = FakeTable()
