@@ -99,6 +99,17 @@ def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
     return KeptFiles(folder / f"{_prefix(job)}{date}")
 
 
+def newest_start(folder: Path, job: str) -> Path | None:
+    """The file of the job's newest start that is kept. None if there is none."""
+    found = [each.start for each in _starts(folder, _prefix(job)) if each.start.exists()]
+    return max(found, key=lambda each: each.name, default=None)
+
+
+def starts_of(folder: Path, job: str) -> Path:
+    """The pattern of the files of all starts of the job, for a shell."""
+    return folder / f"{_prefix(job)}*{_START}"
+
+
 def _starts(folder: Path, prefix: str) -> Iterator[KeptFiles]:
     # The whole of a name, since another job's may begin with this one's.
     pattern = re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.addresses import scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.config.identity import IdentitySettings, SpecifiedIdentity
-from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.text import command, counted
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import Checked
@@ -77,8 +77,12 @@ class Start:
         config_file: Path,
         stamp: Stamp,
     ) -> Start:
-        """``job`` is the configuration's. Raises ConfigError for a key or a folder of plans that cannot be used."""
+        """``job`` is the configuration's.
+
+        Raises ConfigError for a key or a folder of plans that cannot be used, and NeedsPerson for an old state store.
+        """
         key, folder = _signing_key(place.config.trust), kept.folder(plans)
+        _refuse_older_store(place, state, folder)
         return cls(place, state, folder, key, checkpoint.original_of(job, place.job), config_file, stamp)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
@@ -195,7 +199,7 @@ class Start:
             cluster=location.cluster,
             bootstrap_servers=cluster.bootstrap_servers,
             stay=location.stay,
-            store=_absolute(without_secrets(self.config.state or self.state.store.shown)),
+            store=_address(self.config, self.state),
             store_id=self.state.store.id,
             topics={topic: stream for topic, stream in streams.items() if topic in topics},
             offsets=offsets,
@@ -310,8 +314,34 @@ def _signing_key(trust: TrustSettings) -> PrivateKey | None:
     return signing.own_key(trust)
 
 
+def _refuse_older_store(place: Place, state: JobState, folder: Path) -> None:
+    """Raise NeedsPerson if the job was started here in a later stay than the state store knows.
+
+    An old copy of the store, or a new one where it was not mounted, would start the job where it lived before. A start
+    by a store at another address is another estate's.
+    """
+    name, stay = place.job.name, 1 if place.location is None else place.location.stay
+    file = kept.newest_start(folder, name)
+    try:
+        last = None if file is None else starts.load(file.read_text(encoding="utf-8"), str(file))
+    except (ConfigError, OSError, UnicodeDecodeError):
+        return  # half a file, or removed just now: it shows nothing
+    if last is None or last.store != _address(place.config, state) or last.stay <= stay:
+        return
+    raise NeedsPerson(
+        f'Job "{name}" was last started here in stay {last.stay}, on {last.cluster}, and {state.store.shown} knows '
+        f"it only up to stay {stay}: it is another state store, or an old copy of it.",
+        hint="Do not start the job. Mount or restore the newest state store. Only if that is lost for good: record "
+        f"where the job lives (reconciler move --to), then remove {kept.starts_of(folder.absolute(), name)}",
+    )
+
+
+def _address(config: Config, state: JobState) -> str:
+    """The state store's address for a job that runs in another folder, without its login."""
+    return _absolute(without_secrets(config.state or state.store.shown))
+
+
 def _absolute(store: str) -> str:
-    """The state store's address for a job that runs in another folder."""
     scheme, _, path = store.partition(":")
     if scheme == "files":
         from reconciler.places.folder import absolute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,23 @@ def test_a_query_does_not_go_on_at_an_offset_that_was_undone(living: Living) -> 
     for _ in range(2):
         assert living.started() == (f"{living.base}-4", RIGHT), "a restart keeps the place"
     assert living.set_to(WRONG) == (f"{living.base}-5", WRONG), "a correction counts as ever"
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["an old copy", "a new store in its place"])
+def test_a_state_store_that_knows_less_than_the_last_start_starts_nothing(living: Living, kept: bool) -> None:
+    store, old = living.world.folder / "state.db", living.world.folder / "old.db"
+    shutil.copyfile(store, old)
+    assert living.set_to(WRONG) == (f"{living.base}-3", WRONG)
+    store.unlink()
+    if kept:
+        shutil.copyfile(old, store)
+    else:
+        assert living.world.run("init", *CONFIG).code == 0
+    ended = living.world.run("hook", *CONFIG, "--plans", "plans")
+    assert ended.code == 4
+    knows = f"sqlite:///<TMP>/state.db knows it only up to stay {2 if kept else 1}: "
+    assert f"was last started here in stay 3, on b, and {knows}" in ended.err
+    assert "Mount or restore the newest state store." in ended.err
 
 
 @pytest.mark.parametrize("is_written", [False, True])
