@@ -1,6 +1,5 @@
 """Real clusters for tests marked ``system``: a pair for the whole run, each started when a test first asks for it.
 
-They are processes of this machine, or containers where a Docker daemon is there (``real_clusters``).
 Nothing of the lab is imported before such a test runs. Where Java or the jars cannot be had these tests are
 skipped with the reason; with RECONCILER_REQUIRE_SYSTEM=1 in the environment they fail instead.
 """
@@ -134,16 +133,13 @@ def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
     Mirrors into the shared destination need a ``connect`` name each.
     """
-    from tests.demo.lab.real_clusters import SharedClusters, chosen
+    from tests.demo.lab.real_clusters import SharedClusters, processes
 
     home = tmp_path_factory.getbasetemp()
     folder = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "shared-clusters"
     folder.mkdir(exist_ok=True)
     with ExitStack() as until_the_end:
-        try:
-            begin = chosen(lambda: request.getfixturevalue("kafka_jars"), lambda: tmp_path_factory.mktemp("clusters"))
-        except ConfigError as error:
-            _cannot(str(error))
+        begin = processes(tmp_path_factory.mktemp("clusters"), request.getfixturevalue("kafka_jars"))
         yield SharedClusters(begin, folder, until_the_end)
 
 
