@@ -173,7 +173,8 @@ def _say_kept(checked: Checked, config: Config, options: argparse.Namespace) -> 
         say(f"Plan: {options.output}")
         return
     say(f"{outcome(checked.plan)}.")
-    say(*steps_after(checked, Files(str(options.output), str(options.config))))
+    files = Files(str(options.output), str(options.config), recorded=config.state is not None)
+    say(*steps_after(checked, files))
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
@@ -199,7 +200,7 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def steps_after(checked: Checked, files: Files) -> list[str]:
-    """The commands that write what the plan would: ``apply``, and one for each job that needs its own.
+    """The commands that write what the plan would: ``apply``, and one for each copy that is made by hand.
 
     ``apply`` also gives rows that are right the destination's anchor, where batches need it.
     """

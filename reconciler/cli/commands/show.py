@@ -83,7 +83,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         from reconciler.cli.page.advice import Files
         from reconciler.cli.page.page import page
 
-        files = Files(str(options.plan), str(options.config) if options.config else Files().config)
+        path = str(options.config) if options.config else Files().config
+        files = Files(str(options.plan), path, recorded=config is None or config.state is not None)
         text = page(shown, policy, sha256=plan.to_json()["sha256"], files=files)
         if to_stdout:
             show_text(text)

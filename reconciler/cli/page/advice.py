@@ -28,10 +28,17 @@ UNDECIDED = "OFFSET"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The paths of the plan and of the configuration as given on the command line; else placeholders."""
+    """The paths of the plan and of the configuration as given on the command line; else placeholders.
+
+    ``recorded``: a state store records where jobs live, so ``apply`` copies their checkpoints.
+    """
 
     plan: str = "PLAN"
     config: str = "FILE"
+    recorded: bool = True
+
+    def is_copied_by_hand(self, job: JobPlan) -> bool:
+        return not self.recorded and traits(job.store).corrected_in_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,11 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
     steps = []
-    if by_apply := [job.name for job in jobs if not traits(job.store).corrected_in_copy]:
+    if by_apply := [job.name for job in jobs if not files.is_copied_by_hand(job)]:
         which = "" if is_all else f" for {some(by_apply)}, which need no decision"
-        text = f"Write the offsets{which}. It asks first; --dry-run writes nothing:"
+        copies = files.recorded and any(traits(job.store).corrected_in_copy for job in jobs)
+        does = f"Write the offsets{which}{', and copy the checkpoints' if copies else ''}"
+        text = f"{does}. It asks first; --dry-run writes nothing:"
         steps.append(NextStep(text, apply_command(files)))
     return [*steps, *_copies(jobs, files)]
 
@@ -111,7 +120,7 @@ def _copies(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     """The steps for the jobs whose checkpoints are copied. A copy brings the ends of its batch, too."""
     steps = []
     for job in jobs:
-        if traits(job.store).corrected_in_copy:
+        if files.is_copied_by_hand(job):
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(NextStep(text, clone_command(job, files)))
     return steps
@@ -119,7 +128,7 @@ def _copies(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
 
 def job_commands(jobs: Sequence[JobPlan], files: Files) -> list[str]:
     """The commands that correct these jobs: ``apply``, and one for each checkpoint that is copied."""
-    by_apply = [] if all(traits(job.store).corrected_in_copy for job in jobs) else [apply_command(files)]
+    by_apply = [] if all(map(files.is_copied_by_hand, jobs)) else [apply_command(files)]
     return [*by_apply, *(step.command for step in _copies(jobs, files) if step.command)]
 
 

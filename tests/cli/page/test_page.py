@@ -219,8 +219,11 @@ def test_jobs_that_need_no_decision_can_continue() -> None:
     assert steps[-1].command == "reconciler apply failover.plan.json -c reconciler.toml"
 
 
-def test_a_checkpoint_is_copied_and_not_written() -> None:
-    (clone,) = commands(plan(job(row(0), store="checkpoint:/srv/my clicks?option=1")))
+def test_apply_copies_a_checkpoint_and_a_person_does_where_no_state_store_records_the_copy() -> None:
+    made = plan(job(row(0), store="checkpoint:/srv/my clicks?option=1"))
+    assert [each[1] for each in commands(made)] == ["apply"]
+    (step,) = next_steps(made, StartPolicy(), replace(FILES, recorded=False))
+    clone = shlex.split(step.command or "")
     assert clone[:5] == ["reconciler", "checkpoint", "clone", "/srv/my clicks", "NEW_PATH"]
 
 
