@@ -115,13 +115,8 @@ FOLDED = {
         ),
         Panel(
             "Records read again",
-            "Records that a failover would read again at most. Beside them, the same for MirrorMaker's own offsets, "
-            "and the records that a start there would skip.",
-            {
-                "{{job}}": "sum by (job) (reconciler_replay_records@)",
-                "{{job}}, by MirrorMaker": "sum by (job) (reconciler_mirror_offset_replay_records@)",
-                "{{job}}, skipped by MirrorMaker": "sum by (job) (reconciler_mirror_offset_skips_records@)",
-            },
+            "Records that a failover would read again at most.",
+            {"{{job}}": "sum by (job) (reconciler_replay_records@)"},
         ),
         Panel(
             "Age of the newest anchor",

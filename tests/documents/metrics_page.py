@@ -38,7 +38,7 @@ def metrics() -> Iterator[Described]:
     """All metrics of watch and of a hook's run."""
     figures = Figures(lambda: 0)
     figures.watch_jobs({"clicks": Watched(("a.events",), "a", "b")})
-    graded = TopicFigures({Verdict.EXACT: 1}, mirror_replay=1, mirror_skips=2)
+    graded = TopicFigures({Verdict.EXACT: 1})
     figures.checked({"clicks": CheckFigures({"a.events": graded}, anchored_ms=0, blocking_sinks=0)})
     figures.process = replace(figures.process, heartbeats_ms={("a", "b"): 0})
     for family in figures.collect():

@@ -10,7 +10,7 @@ from pathlib import Path
 NOT_NEEDED = {
     *("aiokafka", "asyncio", "difflib", "getpass", "pyspark", "random", "ssl", "subprocess", "tempfile", "tenacity"),
     *("reconciler.core.search", "reconciler.core.timebound", "reconciler.core.mirrored"),
-    *("reconciler.failover.writing.apply", "reconciler.kafka.mirror.grade"),
+    *("reconciler.failover.writing.apply", "reconciler.kafka.mirror.delivered"),
 }
 
 UNREACHABLE = """

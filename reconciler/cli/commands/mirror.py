@@ -1,8 +1,7 @@
 """Reports what MirrorMaker 2 has recorded of itself at the destination. For each partition: the last source offset,
 the age of the newest record, offset syncs, gaps, and records that were sent again. For each group with checkpoints: how
-far it is behind, and what a start at MirrorMaker's own offset would read again and skip. Then: what a failover would
-find if the jobs had no anchors, and the one property of MirrorMaker to set first. It writes nothing, and needs nothing
-from the source.
+far it is behind. Then: the one property of MirrorMaker to set first. It writes nothing, and needs nothing from the
+source.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from reconciler.core.errors import ExitCode
 from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.inputs import refuse_wrong
-from reconciler.failover.mirrored import MirrorReport, Tally, report
-from reconciler.kafka.mirror.account import LOCATION, GroupAccount, Setting
-from reconciler.kafka.mirror.grade import Grade
+from reconciler.failover.mirrored import MirrorReport, report
+from reconciler.kafka.mirror.account import GroupAccount, Setting
 from reconciler.ports import Row
 
 FORMAT = "reconciler.mirror/1"
@@ -38,7 +36,7 @@ HELP = Help(
     {
         ExitCode.OK: "the mirror recorded enough here for every partition; the property named may still give more",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "for a partition it recorded nothing here, or nothing that proves a place",
+        ExitCode.NEEDS_PERSON: "for a partition it recorded nothing here",
         ExitCode.CHANGED: "a topic was recreated during the check",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
@@ -46,7 +44,7 @@ HELP = Help(
     see_also=("docs/explanation/mirror-offsets.md", "docs/how-to/no-anchors.md", "reconciler plan"),
 )
 HEADS = ("PARTITION", "SOURCE OFFSET", "BY", "AGE", "SYNCS", "APART", "AT MOST", "MISSING", "AGAIN")
-GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED", "REPLAYS", "SKIPS")
+GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +99,7 @@ def to_json(found: MirrorReport, config: Config) -> dict[str, object]:
             }
             for each in found.partitions
         ],
-        "groups": [_group_json(each, found.grades.get((each.group, each.partition))) for each in found.groups],
-        "unprepared": {
-            "with_syncs": _tally_json(found.with_syncs),
-            "by_checkpoints": _tally_json(found.by_checkpoints),
-            "not_known": found.unknown,
-        },
+        "groups": [_group_json(each) for each in found.groups],
         "settings": [_setting_json(each) for each in found.settings],
         "set_first": _setting_json(found.first) if found.first else None,
         "notes": list(found.notes),
@@ -119,7 +112,7 @@ def _time(epoch_ms: int | None) -> str | None:
     return None if epoch_ms is None else stamp(epoch_ms)
 
 
-def _group_json(group: GroupAccount, grade: Grade | None) -> dict[str, object]:
+def _group_json(group: GroupAccount) -> dict[str, object]:
     return {
         "group": group.group,
         "topic": group.partition.topic,
@@ -127,17 +120,6 @@ def _group_json(group: GroupAccount, grade: Grade | None) -> dict[str, object]:
         "checkpoint": {"source_offset": group.offset, "offset": group.place, "written_at": _time(group.written_ms)},
         "synced_offset": group.synced,
         "behind_records": group.behind,
-        "replay_records": grade.replay if grade else None,
-        "skips_records": grade.skips if grade else None,
-    }
-
-
-def _tally_json(tally: Tally) -> dict[str, object]:
-    return {
-        "exact": tally.exact,
-        "early": tally.early,
-        "unresolved": tally.unresolved,
-        "replay_at_most": tally.replay,
     }
 
 
@@ -158,7 +140,7 @@ def _text(found: MirrorReport) -> Shown:
     parts = [line(f"mirror · {counted(len(found.partitions), 'partition')} · {_heartbeat(found)}")]
     parts.append(render(HEADS, _partitions(found), right=frozenset({1, 3, 4, 5, 6, 7, 8})))
     if found.groups:
-        parts += [line(""), render(GROUP_HEADS, _groups(found), right=frozenset({2, 3, 4, 5, 6}))]
+        parts += [line(""), render(GROUP_HEADS, _groups(found), right=frozenset({2, 3, 4}))]
     return stack(*parts, wrap("", *_sentences(found)))
 
 
@@ -187,9 +169,7 @@ def _groups(found: MirrorReport) -> list[list[Cell]]:
         topics.setdefault((each.group, each.partition.topic), []).append(each)
     rows = []
     for (group, topic), parts in topics.items():
-        known = [grade for part in parts if (grade := found.grades.get((group, part.partition))) is not None]
         written = [part.written_ms for part in parts if part.written_ms is not None]
-        skips = sum(grade.skips for grade in known) if known else None
         rows.append(
             [
                 Cell(group),
@@ -197,8 +177,6 @@ def _groups(found: MirrorReport) -> list[list[Cell]]:
                 _age(min(written, default=None), found.made_ms),
                 count_cell(sum(part.behind for part in parts)),
                 Cell(f"{sum(part.synced is not None for part in parts):,} of {len(parts):,}"),
-                count_cell(sum(grade.replay for grade in known) if known else None),
-                count_cell(skips, "bad" if skips else None),
             ]
         )
     return rows
@@ -217,11 +195,6 @@ def _heartbeat(found: MirrorReport) -> str:
 def _sentences(found: MirrorReport) -> list[str]:
     sentences = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
     sentences += [f'Job "{name}" was not judged: {error.message}' for name, error in found.failed.items()]
-    if skipped := sum(grade.skips for grade in found.grades.values()):
-        most = "" if all(grade.is_counted for grade in found.grades.values()) else "up to "
-        records = counted(skipped, "record")
-        sentences.append(f"A start at MirrorMaker's own offsets would skip {most}{records} of these jobs.")
-    sentences += _unprepared(found)
     if found.without_evidence:
         count = counted(len(found.without_evidence), "partition")
         sentences.append(f"The mirror recorded nothing here for {count}: a job without anchors needs a decision there.")
@@ -235,25 +208,3 @@ def _sentences(found: MirrorReport) -> list[str]:
             first = f"See that MirrorMaker's connector runs, and has its default {change}."
         sentences += [first, f"What it gives: {setting.gives}."]
     return sentences
-
-
-def _unprepared(found: MirrorReport) -> list[str]:
-    tally = found.with_syncs
-    sentences = []
-    if tally.exact + tally.early + tally.unresolved:
-        sentences.append(f"If these jobs had no anchors, a failover now would give: {_tally_words(tally)}.")
-        if tally != found.by_checkpoints:
-            sentences.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
-        elif any(setting.name == LOCATION and not setting.is_as_wanted for setting in found.settings):
-            sentences.append("With offset syncs here, most would be exact.")
-    if found.unknown:
-        count = counted(found.unknown, "partition")
-        sentences.append(f"For {count} no offset of the source is stored, so there is nothing to try.")
-    return sentences
-
-
-def _tally_words(tally: Tally) -> str:
-    parts = [f"{tally.exact:,} exact", f"{tally.early:,} early"]
-    if tally.unresolved:
-        parts.append(f"{tally.unresolved:,} unresolved")
-    return f"{', '.join(parts)}, at most {counted(tally.replay, 'record')} read again"

@@ -272,7 +272,7 @@ class _Wait:
 
     def _shortfall(self, rows: list[PartitionPlan]) -> tuple[int | None, TopicPartition | None]:
         """How far the mirror is behind, and where most."""
-        from reconciler.kafka.mirror.grade import lags_ms  # most jobs are not behind
+        from reconciler.kafka.mirror.delivered import lags_ms  # most jobs are not behind
 
         try:
             by = lags_ms(rows, self.job.identity, self.outside.reader)

@@ -6,9 +6,8 @@ of several jobs fails, the cluster is asked whether it answers at all. If it doe
 the cluster is not asked again for a while (``Fuse``). If it answers, the jobs are checked one by one. A job that fails
 is then checked apart from the others, and without waiting, until it succeeds.
 
-MirrorMaker's own offsets are read beside the checks, and no check depends on them. If they cannot be read, the log says
-so once. The age of heartbeats goes on growing from the last reading. Grades are unknown until the next reading: the
-last 0 would say that nothing is skipped, though no checkpoint was read since.
+MirrorMaker's heartbeats are read beside the checks, and no check depends on them. If they cannot be read, the log says
+so once, and their age goes on growing from the last reading.
 """
 
 from __future__ import annotations
@@ -17,23 +16,18 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable, as_sentence
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import Fuse, StoreFuses, StoresRead, read_stores
 from reconciler.failover.check import Checked
-from reconciler.failover.gather import GatheredJob
-from reconciler.failover.mirrored import mirrors_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
-from reconciler.kafka.mirror.grade import Grade, grade_request, grades, lags_ms
-from reconciler.kafka.mirror.records import Checkpoints, Heartbeats
+from reconciler.kafka.mirror.delivered import lags_ms
+from reconciler.kafka.mirror.records import Heartbeats
 from reconciler.places.registry import traits
-from reconciler.plan.document import JobPlan
 from reconciler.ports import LogReader
 
 log = logging.getLogger("reconciler.jobs.watch")
@@ -212,7 +206,6 @@ class JobChecker:
                 each,
                 config.policy.start,
                 lags_ms(behind, each.job.identity, reader),
-                self._mirror.grades(plan, each, reader),
                 now_ms=self._outside.now_ms(),
             )
         took = self._clock() - began
@@ -293,35 +286,19 @@ def _not_tried(job: Job, failed: Sequence[str], lost_s: float) -> Unreachable:
     )
 
 
-T = TypeVar("T")
-STAY = "their last figures stay, if there are any"
-UNKNOWN = "their figures are NaN until they can be"
-
-
 class MirrorWatch:
-    """Follows the mirror's topics; read again after half of ``every_s`` at the earliest.
+    """Follows the mirror's heartbeats; read again after half of ``every_s`` at the earliest.
 
     ``clock`` gives monotonic seconds, ``now_ms`` epoch ms.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        clock: Callable[[], float],
-        now_ms: Callable[[], int],
-        every_s: float,
-    ) -> None:
-        own = own_topics(config)
-        topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
-        groups = {name for job in config.jobs for name in job.group_names}
-        self._checkpoints = Checkpoints(own.checkpoints, groups, topics)
-        self._heartbeats = Heartbeats(own.heartbeats)
+    def __init__(self, config: Config, clock: Callable[[], float], now_ms: Callable[[], int], every_s: float) -> None:
+        self._heartbeats = Heartbeats(own_topics(config).heartbeats)
         self._clock = clock
         self._now_ms = now_ms
         self._every_s = every_s
         self._due = clock()
-        self._failing: set[str] = set()
-        self._is_followed = False
+        self._is_failing = False
 
     @property
     def heartbeat_ms(self) -> int | None:
@@ -334,51 +311,15 @@ class MirrorWatch:
         return self._clock() >= self._due
 
     def refresh(self, reader: LogReader) -> None:
-        """Read what the mirror has written since, if it is time. A topic that cannot be read hides no other."""
+        """Read the heartbeats since the last time, if it is time. The first failure in a row is logged."""
         if not self.is_due:
             return
         self._due = self._clock() + self._every_s / 2
-        self._try("MirrorMaker's heartbeats", lambda: self._heartbeats.read(reader, self._now_ms()))
-        self._is_followed = bool(self._try("MirrorMaker's checkpoints", lambda: self._follow(reader), UNKNOWN))
-
-    def _follow(self, reader: LogReader) -> bool:
-        self._checkpoints.read(reader)
-        return True
-
-    def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
-        """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
-        has one. None while they cannot be read."""
-        graded = partial(self._graded, plan, gathered, reader)
-        return self._try("MirrorMaker's offsets", graded, UNKNOWN) if self._is_followed else None
-
-    def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
-        """Sums by topic. Where a partition's right offset is not known, a sum of 0 skips would be taken for a proof, so
-        the topic is left out; a larger sum is a finding, whatever the other partitions are. One that is ``behind`` has
-        no unread records that could be skipped.
-        """
-        rows = {row.key: row for row in plan.partitions if row.position != Position.END}
-        asked = {}
-        unproven = set()
-        for at in (at for at in gathered.places if at.destination in rows):
-            row = rows[at.destination]
-            own = mirrors_offset(at, self._checkpoints.of(gathered.job.group_names, at.destination))
-            if (graded := grade_request(row, own)) is not None:
-                asked[at.destination] = graded
-            elif own is not None and row.finding is not Verdict.BEHIND:
-                unproven.add(row.topic)
-        found: dict[str, Grade] = {}
-        for place, grade in grades(reader, gathered.job.identity, asked).items():
-            found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
-        return {topic: grade for topic, grade in found.items() if grade.skips or topic not in unproven}
-
-    def _try(self, what: str, read: Callable[[], T], meanwhile: str = STAY) -> T | None:
-        """The result of ``read``; None if it fails. The first failure in a row is logged, with its consequence."""
         try:
-            found = read()
+            self._heartbeats.read(reader, self._now_ms())
         except ReconcilerError as error:
-            if what not in self._failing:
-                log.warning("%s cannot be read; %s. %s", what, meanwhile, error)
-            self._failing.add(what)
-            return None
-        self._failing.discard(what)
-        return found
+            if not self._is_failing:
+                log.warning("MirrorMaker's heartbeats cannot be read; their last age goes on growing. %s", error)
+            self._is_failing = True
+        else:
+            self._is_failing = False

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
-from reconciler.kafka.mirror.grade import Grade
 from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy
 from reconciler.plan.start import why_stopped
 from reconciler.ports import Row, TopicPartition
@@ -19,7 +18,6 @@ MOST_AHEAD_MS = 600_000
 """How far the clocks of jobs and producers may be ahead. An anchor that is further ahead, for example that of a record
 with a wrong time, would keep the age at 0 until the time that it names."""
 
-NO_GRADES: Mapping[str, Grade] = {}
 
 OUTCOMES = ("ok", "person", "changed", "unreachable", "config", "bug")
 _OUTCOME_OF = {
@@ -46,8 +44,6 @@ class TopicFigures:
     """Counts of one topic's partitions; ``replay`` in records.
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
-    ``mirror_replay`` and ``mirror_skips``: what a start at MirrorMaker's own offsets would read again and skip, None
-    where it has none for the job's group, NaN while they cannot be read.
     """
 
     verdicts: Mapping[Verdict, int]
@@ -57,8 +53,6 @@ class TopicFigures:
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
-    mirror_replay: float | None = None
-    mirror_skips: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,6 @@ def figures_of(
     gathered: GatheredJob,
     policy: StartPolicy,
     lags_ms: Mapping[TopicPartition, int] | None = None,
-    grades: Mapping[str, Grade] | None = NO_GRADES,
     *,
     now_ms: float = math.inf,
 ) -> CheckFigures:
@@ -97,30 +90,18 @@ def figures_of(
     A partition with two positions counts once, for whatever one of them says; its verdict is the worse of the two, its
     replay the larger.
     ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
-    ``grades``: MirrorMaker's own offsets against the proven ones, by the destination's topic; without the topics in
-    which the job's group has none, and None while they cannot be read.
     ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
     own = {place.destination for place in gathered.places if place.own}
     rows: dict[str, dict[int, list[PartitionPlan]]] = {place.destination.topic: {} for place in gathered.places}
     for row in plan.partitions:
         rows.setdefault(row.topic, {}).setdefault(row.partition, []).append(row)
-    topics = {
-        topic: _graded(_topic(list(found.values()), own, policy, lags_ms or {}), topic, grades)
-        for topic, found in rows.items()
-    }
+    topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
     stored = [
         time_ms for place in gathered.places for time_ms in _stored_ms(place) if time_ms <= now_ms + MOST_AHEAD_MS
     ]
     blocking = sum(row.stops for row in plan.sinks) if plan.sinks else None
     return CheckFigures(topics, max(stored, default=None), blocking)
-
-
-def _graded(figures: TopicFigures, topic: str, grades: Mapping[str, Grade] | None) -> TopicFigures:
-    if grades is None:
-        return replace(figures, mirror_replay=math.nan, mirror_skips=math.nan)
-    grade = grades.get(topic)
-    return figures if grade is None else replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips)
 
 
 def _topic(

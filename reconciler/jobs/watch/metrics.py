@@ -98,15 +98,6 @@ _TOPIC_GAUGES = {
         "How much older than the job's last processed record the newest delivered one is, by the records' times, in "
         "the partition that lags most; 0 if none lags, +Inf if it cannot be known.",
     ),
-    "mirror_replay": (
-        "mirror_offset_replay_records",
-        "Records that a start at MirrorMaker's own offsets would read again at most. Absent if the group has none, or "
-        "if the right offset is not proven; NaN while MirrorMaker's offsets cannot be read.",
-    ),
-    "mirror_skips": (
-        "mirror_offset_skips_records",
-        "Records that a start at MirrorMaker's own offsets would never read. Absent or NaN as the metric above.",
-    ),
     "replay": ("replay_records", "Records that would be read again at most, if the job started now."),
 }
 """Fields of ``TopicFigures``, and the gauges that show them."""
@@ -124,8 +115,7 @@ def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
             for verdict, count in figures.verdicts.items():
                 partitions.add_metric((*of, topic, verdict.value), count)
             for key, gauge in gauges.items():
-                if (value := getattr(figures, key)) is not None:
-                    gauge.add_metric((*of, topic), value)
+                gauge.add_metric((*of, topic), getattr(figures, key))
     yield partitions
     yield from gauges.values()
 

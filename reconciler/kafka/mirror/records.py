@@ -9,16 +9,14 @@ The offsets topic of its Connect worker has keys in JSON, ``["MirrorSourceConnec
 delivery was committed. In MirrorMaker's own mode that topic is ``mm2-offsets.ALIAS.internal``; another worker names it
 in ``offset.storage.topic``.
 
-A watch follows checkpoints and heartbeats: each round reads only what is new. The first reading of checkpoints begins
-``FIRST`` records before the topic's end, that of heartbeats ``FIRST_BEATS``. For each watched group and partition the
-last ``KEPT`` checkpoints are kept, which bounds the memory.
+A watch follows heartbeats: each round reads only what is new, the first one ``FIRST_BEATS`` records before the topic's
+end.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -127,42 +125,8 @@ class _Fields:
             raise UnreadableRecord("more follows than the format has")
 
 
-FIRST = 50_000
 FIRST_BEATS = 10
 MOST_A_ROUND = 200_000
-KEPT = 8
-
-
-class Checkpoints:
-    """Checkpoints of these ``groups`` in these ``topics`` (the destination's names).
-
-    ``names`` are candidates for the topic that holds them; the first that exists is read.
-    """
-
-    def __init__(self, names: Sequence[str], groups: Collection[str], topics: Collection[str]) -> None:
-        self._new = _NewRecords(names, FIRST)
-        self._groups = frozenset(groups)
-        self._topics = frozenset(topics)
-        self._kept: dict[tuple[str, TopicPartition], deque[MirrorCheckpoint]] = {}
-
-    def of(self, groups: Collection[str], partition: TopicPartition) -> Sequence[MirrorCheckpoint]:
-        """The newest checkpoints of a group of such a name in this partition of the destination, oldest first."""
-        return tuple(each for group in sorted(groups) for each in self._kept.get((group, partition), ()))
-
-    def read(self, reader: LogReader) -> None:
-        """Read what was written since the last call. Raises Unreachable and Refused as the reader does."""
-        for records in self._new.read(reader).values():
-            for record in records:
-                self._keep(record)
-
-    def _keep(self, record: Record) -> None:
-        try:
-            found = read_checkpoint(record)
-        except UnreadableRecord:
-            return
-        if found is not None and found[0].topic in self._topics and found[1].group in self._groups:
-            place, checkpoint = found
-            self._kept.setdefault((checkpoint.group, place), deque(maxlen=KEPT)).append(checkpoint)
 
 
 class Heartbeats:

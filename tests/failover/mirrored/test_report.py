@@ -13,11 +13,11 @@ from reconciler.cli.commands.mirror import to_json
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
-from reconciler.failover.mirrored import MirrorReport, Tally, report
+from reconciler.failover.mirrored import MirrorReport, report
 from reconciler.kafka.mirror.account import LOCATION
 from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
-from tests.kafka.mirror.written import AT_ONCE, CHECKPOINTS, text, write_checkpoints, write_syncs
+from tests.kafka.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
 from tests.memory_log import MemoryLog
 
 __all__ = ["memory", "wide"]
@@ -46,16 +46,6 @@ def lost(memory: Memory) -> Memory:
     return memory
 
 
-def test_with_syncs_here_an_unprepared_job_is_exact(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
-    write_checkpoints(lost.log, (BASE + 5, 1), group=GROUP)
-    found = reported(lost)
-    assert found.with_syncs == Tally(exact=1, early=0, unresolved=0, replay=0)
-    assert found.by_checkpoints == Tally(exact=0, early=1, unresolved=0, replay=9)
-    assert found.exit_code is ExitCode.OK
-    assert found.grades[GROUP, THERE].replay == 4
-
-
 def test_a_group_that_the_mirror_renames_is_looked_for_under_its_name_here(lost: Memory) -> None:
     write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
     write_checkpoints(lost.log, (BASE + 5, 1), group="theirs")
@@ -69,7 +59,6 @@ def test_a_group_that_the_mirror_renames_is_looked_for_under_its_name_here(lost:
     found = report(replace(config, jobs=(job,)), (job,), lost.outside, rows)
     assert asked == [GROUP]
     assert [(each.group, each.synced) for each in found.groups] == [("theirs", 1)]
-    assert found.grades["theirs", THERE].replay == 4
 
 
 @pytest.mark.parametrize("topic", ["mirrormaker2-cluster-offsets", "connect-offsets"])
@@ -97,30 +86,17 @@ def test_a_property_that_may_be_set_already_is_not_the_first_to_set(lost: Memory
     assert (found.first.name, found.first.is_default) == ("emit.heartbeats.enabled", True)
 
 
-def test_why_syncs_prove_nothing_is_said_as_check_says_it(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9), at_ms=AT_ONCE + 10 * 60_000)
-    (row,) = lost.job().partitions
-    found = reported(lost)
-    assert found.with_syncs.unresolved == 1
-    cause = "MirrorMaker's offset syncs are left out"
-    assert row.detail.startswith(cause)
-    assert row.detail in found.notes
-    assert "[mirror] offsets_topic" in row.detail
-
-
 def test_the_first_property_to_set_is_where_the_syncs_are(lost: Memory) -> None:
     write_checkpoints(lost.log, (BASE + 5, 5), group=GROUP)
     found = reported(lost)
     assert found.first is not None
     assert (found.first.name, found.first.wanted) == (LOCATION, "target")
-    assert found.with_syncs == found.by_checkpoints
     assert found.exit_code is ExitCode.OK
 
 
 def test_nothing_found_is_not_all_is_well(lost: Memory) -> None:
     found = reported(lost)
     assert [each.destination for each in found.without_evidence] == [THERE]
-    assert found.with_syncs.unresolved == 1
     assert found.exit_code is ExitCode.NEEDS_PERSON
     assert any("left no offsets here" in note for note in found.notes)
 
@@ -176,14 +152,6 @@ def test_the_report_shows_each_groups_place_and_its_stored_offset(lost: Memory) 
     assert (others.group, others.behind) == ("others", 1)
 
 
-def test_a_checkpoint_that_would_skip_is_counted(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.deliver(range(3, 5))
-    memory.save({0: stored(4)})
-    write_checkpoints(memory.log, (BASE + 5, 12), group=GROUP)
-    assert reported(memory).grades[GROUP, THERE].skips == 5
-
-
 def test_the_newest_heartbeat_is_reported(lost: Memory) -> None:
     assert reported(lost).heartbeat_ms is None
     lost.log.create("a.heartbeats", 1)
@@ -205,7 +173,6 @@ def test_what_may_not_be_read_is_told_and_hides_nothing_else(lost: Memory, monke
 
     monkeypatch.setattr(MemoryLog, "describe", refuse)
     found = reported(lost)
-    assert found.with_syncs.exact == 1
     assert len([note for note in found.notes if "could not be read" in note]) == 3
 
 

@@ -14,7 +14,7 @@ from reconciler.failover.check import check
 from reconciler.failover.gather import GatheredJob
 from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, figures_of
-from reconciler.kafka.mirror.grade import lags_ms
+from reconciler.kafka.mirror.delivered import lags_ms
 from reconciler.plan.document import JobPlan, StartPolicy
 from reconciler.plan.start import why_stopped
 from reconciler.ports import TopicPartition
