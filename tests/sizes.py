@@ -28,7 +28,6 @@ SHARED = {
     "spark ranges": ("tests/spark/batches/", "tests/spark/audit/", "tests/failover/sinks/test_sinks_on_clusters.py"),
     "spark streams": (
         "tests/jobs/drill/test_drill_kafka.py",
-        "tests/spark/distributed/",
         "tests/spark/job/test_job_kafka.py",
         "tests/failover/checkpoint/restarted/test_clone_stateful.py",
         *(f"tests/failover/checkpoint/test_{name}.py" for name in ("clone_kafka", "checkpoint_kafka")),

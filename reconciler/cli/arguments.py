@@ -148,20 +148,6 @@ def time_ms_of(option: str, text: str) -> int:
     return found
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("large estates")
-    group.add_argument(
-        "--engine",
-        choices=("local", "spark"),
-        default="local",
-        help="where the destination is searched: in this process (default), or by the executors of a Spark cluster",
-    )
-    add_repeatable(group, "--conf", "with --engine spark: a setting of the Spark session, like spark.master=yarn")
-    group.add_argument(
-        "--per-task", metavar="N", type=int, help="with --engine spark: at most N partitions per task (default: 2000)"
-    )
-
-
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     """``NAME=VALUE`` texts as a dictionary. Raises ConfigError for one that is not.
 

@@ -6,13 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.config.file import Config, Job, load_config
@@ -146,51 +145,11 @@ def _terminal_progress() -> Callable[[Progress], None]:
     return show
 
 
-@contextmanager
-def outside_with_engine(config: Config, options: argparse.Namespace) -> Iterator[Outside]:
-    """``outside``, searched by the engine of the options. Spark starts when there is something to search."""
-    if options.engine == "local":
-        if options.conf or options.per_task is not None:
-            raise ConfigError("--conf and --per-task are for --engine spark.", hint="Add it, or leave them out.")
-        with outside(config) as here:
-            yield here
-        return
-    with ExitStack() as until_the_end:
-        run = _spark_engine(config, options, until_the_end)
-        yield replace(until_the_end.enter_context(outside(config)), run=run)
-
-
 def check_jobs(config: Config, options: argparse.Namespace, by_hand: ByHand) -> Checked:
     """The check that the options ask for. Raises ConfigError if an address stops all jobs; logs what stops some."""
     from reconciler.failover.apart import check_each
 
     jobs = config.chosen(*options.job)
     refuse_wrong(config, jobs, sinks=True)
-    with outside_with_engine(config, options) as outside:
-        return check_each(config, jobs, outside, by_hand)
-
-
-def _spark_engine(config: Config, options: argparse.Namespace, until_the_end: ExitStack) -> Any:
-    settings = pairs("conf", options.conf)
-    try:
-        import pyspark  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "--engine spark needs pyspark, which is not installed.", hint="Install it: pip install pyspark"
-        ) from error
-    from reconciler.spark.distributed import PER_TASK, SparkEngine
-    from reconciler.spark.session import own_session
-
-    per_task = PER_TASK if options.per_task is None else options.per_task
-    if per_task < 1:
-        raise ConfigError(f"--per-task {per_task} must be at least 1.")
-    started: list[Any] = []
-
-    def session() -> Any:
-        if not started:
-            started.append(until_the_end.enter_context(own_session("reconciler", settings)))
-        return started[0]
-
-    timeout_s = config.search.request_timeout_s
-    client, memory = config.destination.client, config.search.memory
-    return SparkEngine(session, client, timeout_s=timeout_s, per_task=per_task, memory=memory)
+    with outside(config) as world:
+        return check_each(config, jobs, world, by_hand)

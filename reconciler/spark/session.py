@@ -36,12 +36,11 @@ DATA_LOSS = "Some data may have been lost"
 
 
 @contextmanager
-def own_session(
-    name: str, settings: Mapping[str, str], *, kafka: bool = False, tell: Callable[[str], None] | None = None
-) -> Iterator[SparkSession]:
-    """A session for one command, stopped after it. A session that runs in this process is used, and is not stopped.
+def own_session(name: str, settings: Mapping[str, str], *, tell: Callable[[str], None]) -> Iterator[SparkSession]:
+    """A session with the Kafka connector for one command, stopped after it. A session that runs in this process is
+    used, and is not stopped.
 
-    ``kafka`` adds the connector; ``tell`` gets its version. Raises Unreachable if Spark does not start.
+    ``tell`` gets the connector's version. Raises Unreachable if Spark does not start.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -55,8 +54,7 @@ def own_session(
     for key, value in {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **settings}.items():
         builder = builder.config(key, value)
     _use_this_python(settings)
-    if kafka:
-        builder = with_kafka(builder, tell) if tell is not None else with_kafka(builder)
+    builder = with_kafka(builder, tell)
     try:
         with _keep_sigint_handler():
             session = builder.getOrCreate()

@@ -22,7 +22,7 @@ from tests.documents.metrics_page import metric_parts
 
 REFERENCE = ROOT / "docs" / "reference"
 DECISIONS = ("--set", "--set-time", "--accept")
-SHARED = ("--config", "--job", "--to", "--yes", *DECISIONS, "--engine", "--conf", "--per-task")
+SHARED = ("--config", "--job", "--to", "--yes", *DECISIONS, "--conf")
 """Options that ``commands.md`` explains once, unless a command's own words differ."""
 PART = re.compile(r"(?<=<!--)(?P<name>(?!end-)[\w-]+)-->\n.*?(?=<!--end-->)", re.DOTALL)
 WIDTH = 118

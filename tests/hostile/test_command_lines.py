@@ -28,7 +28,7 @@ GOOD = {
     **{"--accept": ["skips", "behind", "lost", "new"], "--job": ["clicks", "ready", "stuck"]},
     **{"--format": ["json", "text"]},
     **{"--every": ["1", "nan", "inf", "1e999"], "--wait": ["0", "nan", "-1", "inf", "1e999"]},
-    **{"--records": ["5", "0", "-1", "9" * 30], "--per-task": ["5", "0"], "--to": ["a", "b", "c"]},
+    **{"--records": ["5", "0", "-1", "9" * 30], "--to": ["a", "b", "c"]},
     **{"--listen": ["127.0.0.1:0", ":٣", "h:99999"]},
     **{"--client": ["client.id=x", "=", "sasl.password=x"]},
     **{"--store": ["sqlite:///offsets.db", "kafka-group:", "memory:"], "--separator": [".", ""]},

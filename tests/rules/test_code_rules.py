@@ -24,9 +24,6 @@ CALLS = {
     *("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"),
     *("tempfile.mktemp", "xml.etree.ElementTree.fromstring", "input"),
 }
-EXCEPTIONS = {
-    ("spark/distributed.py", "pickle"),
-}
 STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 
 
@@ -50,7 +47,7 @@ def imported(node: ast.AST) -> list[str]:
 
 def test_no_module_makes_code_of_data() -> None:
     found = {(name(path), each) for path in SOURCES for node in parsed(path) for each in made_of_data(node)}
-    assert found - EXCEPTIONS == set()
+    assert found == set()
 
 
 def made_of_data(node: ast.AST) -> list[str]:
@@ -62,13 +59,6 @@ def made_of_data(node: ast.AST) -> list[str]:
             found += [f"{called}(shell=…)" for word in node.keywords if word.arg == "shell"]
         found += ["allow_pickle" for word in node.keywords if word.arg == "allow_pickle"]
     return found
-
-
-def test_the_exceptions_are_still_there() -> None:
-    for where, what in EXCEPTIONS:
-        assert what in [each for node in parsed(ROOT / where) for each in imported(node)], (
-            "it can be taken off the list"
-        )
 
 
 def test_no_module_asks_for_a_groups_offsets_in_the_way_that_can_end_the_process() -> None:

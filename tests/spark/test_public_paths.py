@@ -41,7 +41,7 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ("reconciler.spark.audit", "audit"): (
         ("spark", "plans", "destination"),
         {"source": None, "output": None, "id": "none", "job": None, "unique": False, "exactly_once": False}
-        | {"since_ms": None, "until": None, "parquet": None, "now_ms": None}
+        | {"since_ms": None, "now_ms": None}
         | {"destination_options": None, "source_options": None},
     ),
 }

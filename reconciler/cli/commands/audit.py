@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     more, address, columns = arguments.pairs("option", options.option), *_rows(options, job)
     since_ms = None if options.since is None else arguments.time_ms_of("--since", options.since)
     source = None if config.source is None or options.no_source else config.source.client
-    with own_session("reconciler audit", given["conf"], kafka=True, tell=partial(log.info, "%s")) as spark:
+    with own_session("reconciler audit", given["conf"], tell=partial(log.info, "%s")) as spark:
         output = None
         if address is not None and columns is not None:
             is_sink = scheme_of(address) in SINKS_WITH_ROWS

@@ -70,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_to(parser)
     arguments.add_jobs(parser)
     arguments.add_decisions(parser)
-    arguments.add_engine(parser)
     arguments.add_format(parser, "json prints the plan (default: text)")
     parser.add_argument("-o", "--output", metavar="PLAN", type=Path, help="keep the plan in this file")
     parser.add_argument(
