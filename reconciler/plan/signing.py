@@ -139,37 +139,19 @@ def _content(path: Path, what: str, most: int = LARGEST) -> bytes:
 
 
 def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signature:
-    """Sign ``content``, the plan file's bytes. Writes and raises as ``put`` does."""
-    signature = Signature(key.public.id, key.public.raw, key.sign(content))
-    put(plan_path, content, plan_sha256, signature)
-    return signature
+    """Sign ``content``, the plan file's bytes, and write the signature beside the plan, in place of any other.
 
-
-def put(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> None:
-    """Write a signature beside the plan, in place of any other.
-
-    Raises Changed if it does not fit, or if the plan's file is not ``content`` any more.
+    Raises Changed if the plan's file is not ``content`` any more.
     """
-    path = path_for(plan_path)
+    signature = Signature(key.public.id, key.public.raw, key.sign(content))
     with locked(plan_path):
         if _content(plan_path, "plan", LARGEST_FILE + 1) != content:
             raise Changed(
                 f"{plan_path} is not the file any more that was shown. Nothing was signed.",
                 hint="Look at the plan that is there now, then sign that.",
             )
-        _verify(path, content, signature)
-        write_whole(path, _text(plan_sha256, signature))
-
-
-def made_elsewhere(path: Path, public_key_path: Path) -> Signature:
-    """A signature from a file: the 64 bytes that ``openssl pkeyutl -sign -rawin`` or a hardware token wrote."""
-    key = _ed25519().public_key(_content(public_key_path, "key"), f"The key {public_key_path}")
-    raw = _content(path, "signature")
-    if len(raw) != 64:
-        raise ConfigError(
-            f"{path} is not a signature of 64 bytes.", hint="Make it with: openssl pkeyutl -sign -rawin -inkey KEY"
-        )
-    return Signature(key.id, key.raw, raw)
+        write_whole(path_for(plan_path), _text(plan_sha256, signature))
+    return signature
 
 
 def _text(plan_sha256: str, signature: Signature) -> str:

@@ -191,7 +191,6 @@ def test_signed_plans(trusting: World, goldens: Goldens) -> None:
     trusting.with_state()
     apply, shown = "apply p.json -c reconciler.toml --yes", "show p.json -c reconciler.toml"
     said = trusting.session(
-        "plan -c reconciler.toml --job clicks -o p.json --sign nowhere.pem",
         "plan -c reconciler.toml --job clicks -o p.json",
         apply,
         shown,
@@ -200,6 +199,7 @@ def test_signed_plans(trusting: World, goldens: Goldens) -> None:
         shown,
         apply,
         "sign p.json -c reconciler.toml --key ada.pem",
+        "sign p.json -c reconciler.toml --key nowhere.pem --yes",
         "sign p.json -c reconciler.toml --key ada.pub.pem --yes",
         "sign p.json -c reconciler.toml --key ada.pem --yes",
         shown,

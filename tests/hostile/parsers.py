@@ -188,14 +188,12 @@ def only_the_signed(given: bytes, signer: Any) -> None:
 
 def read_key(folder: Path, data: bytes) -> bool:
     trusting(folder)
-    public, path = folder / "ada.pub.pem", folder / "key.pem"
+    path = folder / "key.pem"
     path.write_bytes(data)
     for setting in (str(path), *([data.decode(errors=TEXT)] if b"\0" not in data else [])):
         attempt(partial(signing.trusted, TrustSettings(trusted_keys=(setting,))), USAGE, longest=AS_TYPED)
     for passphrase in (None, "a passphrase"):
         attempt(partial(signing.private_key, path, passphrase), USAGE)
-    for pair in ((path, public), (public, path)):
-        attempt(partial(signing.made_elsewhere, *pair), USAGE)
     return True
 
 

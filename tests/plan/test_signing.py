@@ -161,16 +161,6 @@ def test_openssl_verifies_what_the_product_signed(plan: Path, ada: Key, tmp_path
         openssl(*verify, "-in", plan)
 
 
-def test_the_product_verifies_what_openssl_signed(plan: Path, ada: Key, ben: Key, tmp_path: Path) -> None:
-    raw = tmp_path / "raw"
-    openssl("pkeyutl", "-sign", "-inkey", ada.private, "-rawin", "-in", plan, "-out", raw)
-    signing.put(plan, CONTENT, SHA256, signing.made_elsewhere(raw, ada.public))
-    assert check(plan, trusting(ada)) == ["ada.pub.pem"]
-    with pytest.raises(Changed, match="does not fit"):
-        signing.put(plan, CONTENT, SHA256, signing.made_elsewhere(raw, ben.public))
-    assert check(plan, trusting(ada)) == ["ada.pub.pem"]
-
-
 def test_a_plan_that_was_replaced_while_a_person_was_asked_is_not_signed(plan: Path, ada: Key) -> None:
     plan.write_bytes(CONTENT + b" of another plan")
     with pytest.raises(Changed, match="is not the file any more that was shown"):

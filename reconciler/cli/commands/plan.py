@@ -31,7 +31,7 @@ from reconciler.plan import signing
 from reconciler.plan.document import FORMAT, Plan, StartPolicy
 
 if TYPE_CHECKING:
-    from reconciler.plan.ed25519 import PrivateKey
+    pass
 
 PLAN = FileKind.of_json("a plan", FORMAT)
 """The only kind of file that a new plan replaces."""
@@ -72,25 +72,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_decisions(parser)
     arguments.add_format(parser, "json prints the plan (default: text)")
     parser.add_argument("-o", "--output", metavar="PLAN", type=Path, help="keep the plan in this file")
-    parser.add_argument(
-        "--sign", metavar="KEY", type=Path, help="with -o: sign the plan with this private key (Ed25519, PEM)"
-    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    if options.output is None and options.sign is not None:
-        raise ConfigError("--sign signs a plan's file, and none is made.", hint="Add -o PLAN.")
     config = context.read_located(options)
     by_hand = arguments.decisions(options)
     if options.output is not None:
         refuse_unwritable(options.output, replaces=PLAN, stdout="plan --format json prints a plan.")
-    key = context.private_key(options.sign) if options.sign else None
     checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start
     code, plan = verdict_code(checked, policy), checked.shown(policy)
     is_kept = options.output is not None and bool(plan.jobs or not checked.failed)
     if is_kept:
-        _write(plan, options.output, key)
+        _write(plan, options.output)
     if options.format == "json":
         for piece in plan.texts():
             show_json_text(piece)
@@ -176,13 +170,11 @@ def _say_kept(checked: Checked, config: Config, options: argparse.Namespace) -> 
     say(*steps_after(checked, files))
 
 
-def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
+def _write(plan: Plan, path: Path) -> None:
     """Remove the signature of the file's previous plan before writing the new one."""
     with making(path):
         signing.path_for(path).unlink(missing_ok=True)
     write_whole(path, _readable(plan.texts()))
-    if key is not None:
-        signing.sign(path, plan.to_text().encode(), plan.sha256, key)
 
 
 def _readable(pieces: Iterable[str]) -> Iterator[str]:

@@ -12,23 +12,17 @@ from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import confirm, say, show
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import clock_ms, stamp
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.plan import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
 HELP = Help(
     __doc__,
-    [
-        ("sign a plan that a colleague has made", EXAMPLE),
-        (
-            "take a signature made by openssl or a hardware token",
-            "reconciler sign failover.plan.json --signature plan.sig.bin --public-key ada.pub.pem",
-        ),
-    ],
+    [("sign a plan that a colleague has made", EXAMPLE)],
     exits={
         ExitCode.OK: "signed",
         ExitCode.USAGE: "an unusable key, or not confirmed",
-        ExitCode.CHANGED: "the plan was altered, or the signature does not fit it",
+        ExitCode.CHANGED: "the plan was altered",
     },
     environment={
         context.PASSPHRASE: "the key's passphrase, if it has one (default: a prompt)",
@@ -42,30 +36,19 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
     arguments.add_optional_config(parser, "apply this configuration's [policy] to the table")
-    parser.add_argument("--key", metavar="FILE", type=Path, help="the private key (Ed25519, PEM)")
-    parser.add_argument("--signature", metavar="FILE", type=Path, help="a signature made elsewhere, 64 bytes")
-    parser.add_argument("--public-key", metavar="FILE", type=Path, help="the public key that it belongs to")
+    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the private key (Ed25519, PEM)")
     arguments.add_yes(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    if (options.key is None) == (options.signature is None) or (options.signature is None) != (
-        options.public_key is None
-    ):
-        raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
     config = context.config_if_named(options)
     policy = plan.policy if config is None else config.policy.start
     show(plan_text(plan, policy))
     if stamp(clock_ms()) >= plan.expires_at:
         say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not.")
-    if options.key is None:
-        signature = signing.made_elsewhere(options.signature, options.public_key)
-        confirm("Take this signature of the plan?", yes=options.yes)
-        signing.put(options.plan, content, plan.sha256, signature)
-    else:
-        key = context.private_key(options.key)
-        confirm("Sign this plan?", yes=options.yes)
-        signature = signing.sign(options.plan, content, plan.sha256, key)
+    key = context.private_key(options.key)
+    confirm("Sign this plan?", yes=options.yes)
+    signature = signing.sign(options.plan, content, plan.sha256, key)
     say("", f"Signed with key {signature.key_id}: {signing.path_for(options.plan)}")
     return ExitCode.OK
