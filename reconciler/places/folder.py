@@ -5,9 +5,9 @@ A file appears whole or not at all; of two programs that create the same file, o
 =========================  =================================================================================
 local                      written under another name, then named by link(2), which never replaces a file
 memory                     under a lock of this process
-s3, gcs                    one conditional request (If-None-Match, ifGenerationMatch)
+s3, gcs, abfs              one conditional request (If-None-Match, ifGenerationMatch)
 webhdfs                    written under another name, then renamed; HDFS refuses to replace a file
-others (hdfs, sftp, abfs)  renamed if the name is free; of two at the same moment, the later one replaces the other
+others (hdfs, sftp)        renamed if the name is free; of two at the same moment, the later one replaces the other
 =========================  =================================================================================
 
 pyarrow's own ``hdfs://`` is among the others because its rename first deletes an existing file.
@@ -37,7 +37,8 @@ TIMEOUT_S = 15.0
 UNFINISHED = ".unfinished-"
 """Prefix of the names of files that are being written. A writer that was killed leaves one; it may be deleted."""
 
-_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
+_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""Azure's as of adlfs 2026.8: of eight writers of one name on azurite 3.37, one succeeded, and the rest were refused."""
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 _locks: dict[str, threading.Lock] = {}
 """By URL: two stores of this process that open one folder share its lock."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
@@ -24,8 +26,19 @@ HERE: dict[str, Make] = {
     "files-memory": lambda _, __, name: f"files:memory://{name}/state",
 }
 """The address of a new store, from a folder and a name of its own; by names that begin with the scheme."""
+
+
+def azure_container(name: str) -> str:
+    """A new container of the account that the environment names; ``.ci/outside`` names an emulator's."""
+    if "AZURE_STORAGE_CONNECTION_STRING" not in os.environ:
+        pytest.skip("AZURE_STORAGE_CONNECTION_STRING names no account")
+    fsspec.filesystem("abfs").mkdir(name)
+    return name
+
+
 ON_SERVERS: dict[str, Make] = {
     "files-hdfs": lambda request, _, name: f"files:{request.getfixturevalue('hdfs').url(f'/{name}')}",
+    "files-azure": lambda _, __, name: f"files:abfs://{azure_container(name)}/state",
     "postgresql": lambda request, _, __: f"{request.getfixturevalue('database')}&timeout=60",
     "hbase": lambda request, _, name: f"hbase://{request.getfixturevalue('hbase').address}/{name}?timeout=60",
 }
