@@ -21,6 +21,7 @@ from reconciler.config.addresses import (
     scheme_of,
 )
 from reconciler.config.identity import IdentitySettings, identity_from_settings
+from reconciler.config.included import with_included
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
 from reconciler.config.places import faults_beside, place_of
 from reconciler.config.secrets import fill, hidden
@@ -90,7 +91,7 @@ def read_config(
     text, doubt = _read(path)
     faults, secrets = Faults(), dict[str, str]()
     try:
-        content = _parsed(text)
+        content, doubt = with_included(_parsed(text), path, doubt, faults, _read_and_parsed)
         whole = fill(content, os.environ if environment is None else environment, secrets, faults)
         config = _Reader(Table(whole, "", faults), faults, path, doubt, homes).config()
     except RecursionError:
@@ -122,6 +123,11 @@ def _read(path: Path) -> tuple[str, Doubt | None]:
         if isinstance(error, UnicodeDecodeError):
             hint = "Save it as UTF-8, or name another file with -c FILE."
         raise ConfigError(f"The configuration file {path} cannot be read: {why(error)}.", hint=hint) from error
+
+
+def _read_and_parsed(path: Path) -> tuple[dict[str, Any], Doubt | None]:
+    text, doubt = _read(path)
+    return _parsed(text), doubt
 
 
 def _parsed(text: str) -> dict[str, Any]:

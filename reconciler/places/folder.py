@@ -38,7 +38,7 @@ UNFINISHED = ".unfinished-"
 """Prefix of the names of files that are being written. A writer that was killed leaves one; it may be deleted."""
 
 _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
-"""Azure's as of adlfs 2026.8: of eight writers of one name on azurite 3.37, one succeeded, and the rest were refused."""
+"""Azure's as of adlfs 2026.8: of eight writers of one name on azurite 3.37, one succeeded."""
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 _locks: dict[str, threading.Lock] = {}
 """By URL: two stores of this process that open one folder share its lock."""
