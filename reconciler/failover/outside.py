@@ -79,12 +79,11 @@ def not_asked(group: str, topics: Collection[str]) -> Sequence[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The destination, the stores, the clocks (monotonic seconds and epoch ms), and three callbacks.
+    """The destination, the stores, the clocks (monotonic seconds and epoch ms), and two callbacks.
 
-    ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
-    every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine. ``topics`` lists the
-    destination's topics, for one that is not there; it may raise. ``state_of``: what the state store has of a job, by
-    its name.
+    ``on_progress`` is called after every round of a search, ``on_copied`` with how far a checkpoint's copy is. ``run``
+    is the engine. ``topics`` lists the destination's topics, for one that is not there; it may raise. ``state_of``:
+    what the state store has of a job, by its name.
     """
 
     reader: LogReader
@@ -92,7 +91,6 @@ class Outside:
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
     on_progress: Callable[[Progress], None] | None = None
-    on_probes: Callable[[Mapping[str, int]], None] | None = None
     on_copied: Callable[[Any], None] | None = None
     run: Engine = engine.run
     topics: Callable[[], Iterable[str]] = tuple

@@ -58,8 +58,6 @@ class Passes:
     def ask(self, inquiries: Mapping[K, Inquiry[Finding]]) -> dict[K, Found]:
         """One engine run."""
         outcome = self.outside.run(self.outside.reader, inquiries, clock=self.outside.monotonic, settings=self.settings)
-        if self.outside.on_probes:
-            self.outside.on_probes(outcome.probes)
         return dict(outcome.found)
 
     def by_anchor_or_time(self, gathered: Sequence[GatheredJob]) -> dict[Key, Found]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.failover.check import check
+from reconciler.kafka import engine
 from reconciler.plan.document import JobPlan
 from tests.in_memory import BASE, Memory, anchor, stored
 
@@ -23,7 +25,13 @@ def job(number: int, identity: str) -> str:
 def judged(memory: Memory, jobs: str) -> tuple[dict[str, JobPlan], list[Mapping[str, int]]]:
     probes: list[Mapping[str, int]] = []
     config = memory.config(jobs=jobs)
-    plan = check(config, config.jobs, replace(memory.outside, on_probes=probes.append)).plan
+
+    def run(reader: Any, inquiries: Mapping[Any, Any], /, **more: Any) -> Any:
+        outcome = engine.run(reader, inquiries, **more)
+        probes.append(outcome.probes)
+        return outcome
+
+    plan = check(config, config.jobs, replace(memory.outside, run=run)).plan
     return {each.name: each for each in plan.jobs}, probes
 
 

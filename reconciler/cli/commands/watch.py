@@ -153,7 +153,6 @@ class Process:
             replace(self.requested, reload=lambda: self.requested.reload() or self.moved()),
             clock=time.monotonic,
             wait=self.wait,
-            now_ms=clock_ms,
             tidy=gc.collect,
         )
 
@@ -219,7 +218,6 @@ class Process:
             open_store=partial(open_store, kafka_client=client, timeout_s=timeout_s),
             monotonic=time.monotonic,
             now_ms=clock_ms,
-            on_probes=self.figures.probed,
             open_left=log_of(config),
             commits_left=groups_of(config),
             state_of=inputs.state_of(config),

@@ -27,8 +27,6 @@ _OUTCOME_OF = {
     ExitCode.UNREACHABLE: "unreachable",
     ExitCode.UNKNOWN_OUTCOME: "unreachable",
 }
-PROBES = {"Edges": "edges", "TimeLookup": "time_lookup", "Cleaning": "cleaning", "Read": "read"}
-"""The label of each kind of probe, by its class in ``core.probes``."""
 
 
 def outcome_of(error: Exception) -> str:
@@ -211,12 +209,8 @@ class ProcessFigures:
 
     interval_s: float = 0.0
     rounds: int = 0
-    overruns: int = 0
     round_s: float | None = None
-    round_ended_ms: int | None = None
     reload_ok: bool = True
-    requests: int = 0
     held_back_s: float = 0.0
     heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
-    probes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES.values(), 0))

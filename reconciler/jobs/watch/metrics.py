@@ -15,7 +15,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TextIO
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 
 from reconciler import __version__
 from reconciler.core.errors import ConfigError
-from reconciler.jobs.watch.figures import JOB_LABELS, PROBES, CheckFigures, JobFigures, ProcessFigures, Watched
+from reconciler.jobs.watch.figures import JOB_LABELS, CheckFigures, JobFigures, ProcessFigures, Watched
 
 
 class Figures(Collector):
@@ -57,14 +57,6 @@ class Figures(Collector):
         now = self._now_ms()
         ended = {name: self._jobs[name].after(result, now) for name, result in results.items()}
         self._jobs = {**self._jobs, **ended}
-
-    def probed(self, counts: Mapping[str, int]) -> None:
-        """Add to the number of probes of each kind."""
-        probes = dict(self.process.probes)
-        for kind, count in counts.items():
-            word = PROBES.get(kind, kind)
-            probes[word] = probes.get(word, 0) + count
-        self.process = replace(self.process, probes=probes)
 
     def collect(self) -> Iterator[Metric]:
         jobs, process = self._jobs, self.process
@@ -160,11 +152,6 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
 def _of_process(process: ProcessFigures, now_ms: int) -> Iterator[Metric]:
     info = _gauge("build_info", "Always 1.", ("version",))
     info.add_metric((__version__,), 1)
-    probes = _counter(
-        "probes", "Probes of searches: edges (a log's start and end), time_lookup, read, cleaning.", ("kind",)
-    )
-    for kind, count in process.probes.items():
-        probes.add_metric((kind,), count)
     beats = _gauge(
         "mirror_heartbeat_age_seconds",
         "Time since the newest of MirrorMaker's heartbeats that was delivered was sent: later records may be missing "
@@ -173,24 +160,14 @@ def _of_process(process: ProcessFigures, now_ms: int) -> Iterator[Metric]:
     )
     for mirror, sent_ms in process.heartbeats_ms.items():
         beats.add_metric(mirror, max(0, now_ms - sent_ms) / 1000)
-    yield from (beats, info, probes)
-    ended_s = None if process.round_ended_ms is None else process.round_ended_ms / 1000
+    yield from (beats, info)
     plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
         (_gauge("watch_interval_seconds", "The interval at which each job is to be checked."), process.interval_s),
         (_counter("watch_rounds", "Complete rounds: all jobs checked once."), process.rounds),
         (
-            _counter(
-                "watch_overruns",
-                "Rounds that took longer than the interval, except those in which the cluster could not be reached.",
-            ),
-            process.overruns,
-        ),
-        (
             _gauge("watch_round_duration_seconds", "The time of the last round that was spent checking."),
             process.round_s,
         ),
-        (_gauge("watch_last_round_timestamp_seconds", "When the last round ended."), ended_s),
-        (_counter("requests", "Requests to the watched cluster, as the rate limit counts them."), process.requests),
         (
             _counter("requests_held_back_seconds", "Time for which the rate limit delayed requests."),
             process.held_back_s,

@@ -2,7 +2,7 @@
 
 Theory of operation. Jobs are checked in batches, each batch at its own time within the interval, so that neither the
 brokers nor the stores see all of them at once. A round is all batches once. The first round has no pauses: its results
-are waited for. A round that exceeds its interval is followed by the next one at once, and counted.
+are waited for. A round that exceeds its interval is followed by the next one at once.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class Watch:
         *,
         clock: Callable[[], float],
         wait: Callable[[float], object],
-        now_ms: Callable[[], int],
         tidy: Callable[[], object] = lambda: None,
     ) -> None:
         self._prepare = prepare
@@ -105,7 +104,6 @@ class Watch:
         self._requested = requested
         self._clock = clock
         self._wait = wait
-        self._now_ms = now_ms
         self._tidy = tidy
         self.troubles: dict[str, ReconcilerError] = {}
         """Errors of the last complete round, by what failed."""
@@ -142,7 +140,6 @@ class Watch:
         self._schedule = Schedule(len(self._batches), setup.every_s, self._clock())
         self._outages = Outages(None if setup.once else setup.every_s, self._clock, log)
         self._step = 0
-        self._round_began = self._clock()
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
         self._figures.watch_jobs({job.name: setup.watched[job.name] for job in setup.jobs})
@@ -150,15 +147,12 @@ class Watch:
 
     def _check(self, jobs: Sequence[Job]) -> None:
         began = self._clock()
-        if self._step % len(self._batches) == 0:
-            self._round_began = began
         results = self._setup.checker.check(jobs)
         self._spent_s += self._clock() - began
         if self._requested.stop():
             return  # a check that was cut short proves nothing
         self._figures.checked({name: check.result for name, check in results.items()})
         self._update(
-            requests=self._limit.taken,
             held_back_s=self._limit.waited_s,
             heartbeats_ms=self._setup.checker.heartbeats_ms,
         )
@@ -176,14 +170,7 @@ class Watch:
             self._outages.answered(self._troubles)
         self.troubles, self._troubles = self._troubles, {}
         self._schedule.begin_round(self._step, now)
-        is_away = CLUSTER in self.troubles  # which is not a matter of speed
-        is_overrun = now - self._round_began > self._setup.every_s and not is_away
-        self._update(
-            rounds=process.rounds + 1,
-            overruns=process.overruns + is_overrun,
-            round_s=self._spent_s,
-            round_ended_ms=self._now_ms(),
-        )
+        self._update(rounds=process.rounds + 1, round_s=self._spent_s)
         self._spent_s = 0.0
 
     def _reload(self) -> None:

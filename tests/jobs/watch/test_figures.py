@@ -143,13 +143,6 @@ def test_every_outcome_of_a_check_has_a_counter(scraped: Scraped, result: CheckF
     assert counts == {**dict.fromkeys(["ok", "person", "changed", "unreachable", "config", "bug"], 0), word: 1}
 
 
-def test_probes_are_counted_by_kind(scraped: Scraped) -> None:
-    scraped.figures.probed({"Edges": 3, "TimeLookup": 2})
-    scraped.figures.probed({"Edges": 1, "Read": 7, "Cleaning": 1})
-    values = [scraped.value("probes_total", kind=kind) for kind in ("edges", "time_lookup", "cleaning", "read")]
-    assert values == [4, 2, 1, 7]
-
-
 def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
     """Scrapes go on while a job's figures are replaced: verdicts, sums and counters of one scrape are of one check."""
     scraped.figures.watch_jobs({"clicks": TOPICS})
