@@ -80,7 +80,7 @@ STORES: dict[str, StoreSpec] = {
     ),
     "hbase": StoreSpec(
         module="reconciler.places.hbase.address",
-        example="hbase://HOST:PORT/TABLE?layout=anchored",
+        example="hbase://HOST:PORT/TABLE?layout=cloudera",
         behind=Behind.SERVERS,
         client="happybase",
         port="9090",

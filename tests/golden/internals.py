@@ -28,7 +28,6 @@ from reconciler.failover import check, inputs
 from reconciler.failover.checkpoint import clone as checkpoint_clone
 from reconciler.jobs.watch import metrics
 from reconciler.kafka import reading_process, requests
-from reconciler.places.hbase import anchored as hbase_anchored
 from reconciler.places.hbase import cdap, cloudera
 from reconciler.places.hbase.flowlet import Flowlet
 from reconciler.places.hbase.table import HBaseCell
@@ -60,7 +59,6 @@ __all__ = [
     "cloudera",
     "exact_plan",
     "fingerprint",
-    "hbase_anchored",
     "lose_answers_of_writes",
     "mirror_command",
     "open_store",

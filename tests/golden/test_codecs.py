@@ -44,14 +44,6 @@ def test_commit_metadata_of_a_kafka_group(goldens: Goldens) -> None:
     )
 
 
-def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
-    codec = of.hbase_anchored
-    values: dict[str, bytes | str] = {"row": codec.row_key(GROUP, TOPIC, 3), "column": codec.COLUMN}
-    entries = {name: codec.RowChange(7, row, "apply", NOW_MS) for name, row in ROWS.items()}
-    values |= {name: codec.encode(entry, "nonce") for name, entry in entries.items()}
-    goldens.check("formats/stores/hbase-anchored.txt", lines(values))
-
-
 def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
     row = of.cloudera.row_key(TOPIC, GROUP, NOW_MS)
     written = of.cloudera.dense({0: of.cloudera.offset_text(42), 2: of.cloudera.offset_text(7)})

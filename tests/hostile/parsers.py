@@ -239,11 +239,11 @@ OFFSETS = {"orders": {"0": 6, "1": 7}, "pays": {"12": 4}}
 ADDRESSES = [
     *(spec.example for spec in STORES.values()),
     *("sqlite:///offsets.db", "sqlite:////srv/a%20b.db", "sqlite://", "memory:", "memory:a", "kafka-group:"),
-    *("hbase://127.0.0.1:1/offsets?layout=anchored&timeout=5", "hbase://[::1]/t?layout=cloudera"),
+    *("hbase://127.0.0.1:1/offsets?layout=cloudera&timeout=5", "hbase://[::1]/t?layout=cloudera"),
     *("hbase://h/cdap_system:log.meta?layout=cdap-logsaver&prefix=100",),
     *("hbase://h/t?layout=cdap-metrics&of_group=g",),
     *("hbase://h/t?layout=cdap-flowlet&id_of=json:$.id&column=d:c",),
-    *("hbase://h:99999/t?layout=anchored&transport=framed",),
+    *("hbase://h:99999/t?layout=cloudera&transport=framed",),
     *("zookeeper://h1:2181,h2:2181/kafka?layout=consumers", "zookeeper://u:p@h/a?layout=single&of_group=g&number=first"),
     *("postgresql://u:hunter2@h:5432,i/db?sslmode=require&timeout=5", "postgres:///db?host=/tmp&schema=s"),
     *("postgresql://h/db?table=s.t&topic=a&partition=b&offset=c&number=last&newest_by=e", "checkpoint:/srv/clicks"),

@@ -183,8 +183,6 @@ def table(get: Callable[[str], Any], group: str, *, grouped: bool) -> Place:
 def hbase(get: Callable[[str], Any], group: str, layout: str, family: str = "") -> Place:
     name = f"job_{quote(group, safe='').replace('-', '_')[-40:]}"
     address = f"hbase://{get('hbase').address}/{name}?layout={layout}&{PATIENT}"
-    if layout == "anchored":
-        return Own(address, group)
     get("happy").create_table(name, {family: {}})
     plain = get("happy").table(name)
     return Cloudera(address, group, plain) if layout == "cloudera" else Metrics(address, group, plain)
@@ -198,7 +196,6 @@ PLACES: Mapping[str, Callable[[Callable[[str], Any], str], Place]] = {
     "postgresql table of groups": lambda get, group: table(get, group, grouped=True),
     "zookeeper consumers": lambda get, group: znodes(get, group, single=False),
     "zookeeper single": lambda get, group: znodes(get, group, single=True),
-    "hbase anchored": lambda get, group: hbase(get, group, "anchored"),
     "hbase cloudera": lambda get, group: hbase(get, group, "cloudera", "offsets"),
     "hbase metrics": lambda get, group: hbase(get, group, "cdap-metrics", "d"),
 }

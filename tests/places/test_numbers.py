@@ -77,7 +77,6 @@ def test_a_gap_in_clouderas_rows_of_last_numbers_reads_as_nothing_processed() ->
         ("zookeeper://h/kafka?layout=consumers&number=last", False, None),
         ("hbase://h/t?layout=cloudera", True, None),
         ("hbase://h/t?layout=cdap-metrics", False, None),
-        ("hbase://h/t?layout=anchored", False, None),
         ("sqlite:///last_processed.db", False, None),
         ("kafka-group:", False, None),
         ("delta:/t?layout=columns&number=last", False, None),

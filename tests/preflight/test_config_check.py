@@ -432,10 +432,10 @@ def test_a_state_store_of_other_machines_is_tried_unless_offline(write: Callable
 @pytest.mark.parametrize(
     "store",
     [
-        *("hbase://h:9090/t?layout=anchored#${S}", "hbase://h:9090/t?layout=anchored&foo=${S}", "kafka-group:?x=${S}"),
+        *("hbase://h:9090/t?layout=cloudera#${S}", "hbase://h:9090/t?layout=cloudera&foo=${S}", "kafka-group:?x=${S}"),
         *("zookeeper://h:${S}/x?layout=consumers", "zookeeper://h:1/x?layout=single#${S}", "kafka-group:${S}"),
         *("sqlite:///x.db#${S}", "postgresql://h/db?table=t&options=-c%20x=${S}"),
-        *("hbase://h:9090/${STORE_PASSWORD}/x?layout=anchored", "files:/srv/${A_TOKEN}"),
+        *("hbase://h:9090/${STORE_PASSWORD}/x?layout=cloudera", "files:/srv/${A_TOKEN}"),
     ],
 )
 def test_a_secret_in_a_part_of_an_address_that_has_no_use_is_not_shown(

@@ -234,7 +234,7 @@ def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
 WRONG = (
     *("", "clicks.db", "mysql://host/db", "kafka-topic:state", "files:", "sqlite:///"),
     "postgresql://h/d?table=t&topic=a&partition=b&offset=c",
-    *("hbase://host:9090/", "hbase://host:x/table", "hbase://host/table?layout=anchored"),
+    *("hbase://host:9090/", "hbase://host:x/table", "hbase://host/table?layout=cloudera"),
 )
 
 

@@ -19,7 +19,7 @@ from reconciler.places.hbase.table import HBaseTable, ThriftEndpoint, endpoint_o
 from reconciler.places.parameters import Parameters, number_in, wrong_address
 from reconciler.ports import OffsetStore
 
-EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
+EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=cloudera"
 _wrong = partial(wrong_address, "The address of an HBase store", EXAMPLE)
 
 
@@ -78,12 +78,6 @@ def _split(address: str) -> Any:
 # ---------------------------------------------------------------- layouts
 
 
-def _anchored(parts: _Parts) -> OffsetStore:
-    from reconciler.places.hbase import anchored
-
-    return anchored.AnchoredStore(parts.table({anchored.FAMILY: {}}), parts.shown)
-
-
 def _cloudera(parts: _Parts) -> OffsetStore:
     number = number_in(parts.parameters)
     table = parts.table({cloudera.FAMILY: {"timeToLive": cloudera.TTL_SECONDS}})
@@ -133,7 +127,6 @@ def _cdap(parts: _Parts, layout: cdap.CdapLayout) -> OffsetStore:
 
 
 _STORES: Mapping[str, Callable[[_Parts], OffsetStore]] = {
-    "anchored": _anchored,
     "cloudera": _cloudera,
     "cdap-logsaver": _log_saver,
     "cdap-metrics": _metrics,

@@ -25,7 +25,7 @@ UNREACHABLE = int(ExitCode.UNREACHABLE)
 KAFKA = "kafka-group:"
 STORES = {
     "kafka": KAFKA,
-    "hbase": "hbase://{place}/t?layout=anchored&timeout=1",
+    "hbase": "hbase://{place}/t?layout=cloudera&timeout=1",
     "zookeeper": "zookeeper://{place}/kafka?layout=consumers&timeout=1",
     "postgresql": "postgresql://{place}/db?timeout=1",
 }

@@ -126,8 +126,8 @@ def test_a_plan_for_another_store_is_refused(planned: Memory) -> None:
 def test_a_store_that_is_only_waited_for_longer_is_the_same_one(planned: Memory) -> None:
     plan = planned.check().plan
     at = plan.jobs[0].store
-    for address in (f"{at}?timeout=5", f"{at}?layout=anchored&timeout=5", f"{at}?timeout=5&layout=anchored"):
-        now = f"{at}?layout=anchored" if "layout" in address else at
+    for address in (f"{at}?timeout=5", f"{at}?layout=cloudera&timeout=5", f"{at}?timeout=5&layout=cloudera"):
+        now = f"{at}?layout=cloudera" if "layout" in address else at
         opened = SimpleNamespace(address=now, close=lambda: None)
         outside = replace(planned.outside, open_store=lambda _, opened=opened: opened)
         check_stores(replace(plan, jobs=(replace(plan.jobs[0], store=address),)), planned.config(), outside)

@@ -74,12 +74,6 @@ def empty_table(happy: Any, address: str) -> str:
 
 
 @pytest.fixture
-def hbase_anchored_case(hbase_shared: Callable[[str], str]) -> Case:
-    address = hbase_shared("anchored")
-    return Case(lambda: open_store(address), TOPICS, has_stays=True)
-
-
-@pytest.fixture
 def hbase_cloudera_case(hbase_shared: Callable[[str], str]) -> Case:
     address = hbase_shared("cloudera")
     return Case(

@@ -12,7 +12,6 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
-from reconciler.places.hbase.anchored import AnchoredStore
 from reconciler.places.hbase.cdap import TRANSACTIONS_PER_MS, CdapStore, LogSaver, Metrics
 from reconciler.places.hbase.cloudera import ClouderaStore
 from reconciler.ports import Change, Row, TopicPartition
@@ -22,9 +21,8 @@ from tests.places.store_cases import NOW
 from tests.sizes import sampled
 
 SYSTEM = pytest.mark.system
-LAYOUTS = ["anchored", "cloudera", "cdap-logsaver&prefix=100", "cdap-metrics"]
+LAYOUTS = ["cloudera", "cdap-logsaver&prefix=100", "cdap-metrics"]
 MADE: dict[str, Callable[[Any], Any]] = {
-    "anchored": lambda table: AnchoredStore(table, "hbase:"),
     "cloudera": lambda table: ClouderaStore(table, "hbase:"),
     "cdap-logsaver&prefix=100": lambda table: CdapStore(table, LogSaver(100), "hbase:"),
     "cdap-metrics": lambda table: CdapStore(table, Metrics(), "hbase:"),
@@ -35,7 +33,6 @@ NEWER = StoredOffset(200, Anchor(199, NOW - 5, b"18", fingerprint(b"k", b"w"), "
 OTHER = TopicPartition("events", 1)
 WRITES = ("check_and_put", "put", "delete_row")
 ROWS = {
-    "anchored": (b"g/events/0000000000", b"o:v", b"300"),
     "cdap-logsaver&prefix=100": (b"\0\0\0devents\0\0\0\0", b"d:nextOffset", (300).to_bytes(8, "big")),
     "cdap-metrics": (b"events.00", b"d:o", (300).to_bytes(8, "big")),
 }
@@ -100,12 +97,9 @@ class Place:
         assert self.put(store, new, row, key=key).written == (key,)
 
     def found(self) -> StoredOffset:
-        """The offset of KEY, which is one of the three, with its own anchor where the layout keeps it."""
+        """The offset of KEY, which is one of the three."""
         stored = only(self.open(), partition=0).stored
-        named = {each.offset: each for each in (OLD, NEW, NEWER)}[stored.offset]
-        if self.layout == "anchored":
-            assert stored.anchor == named.anchor
-        return named
+        return {each.offset: each for each in (OLD, NEW, NEWER)}[stored.offset]
 
     def job_writes(self) -> None:
         """As the job itself does, offset 300."""
@@ -282,11 +276,11 @@ def test_a_transactions_row_is_written_between_it_and_the_present() -> None:
 
 @SYSTEM
 def test_after_a_dropped_connection_the_same_store_works_and_the_client_prints_nothing(hbase, tables, capfd, caplog):
-    store = tables.made("anchored")
+    store = tables.made("cdap-metrics")
     change(store, OLD)
     hbase.thrift.kill()
     with pytest.raises(Unreachable, match="No HBase Thrift server answers"):
-        tables.open("anchored", "&timeout=0.3").read("g")
+        tables.open("cdap-metrics", "&timeout=0.3").read("g")
     hbase.start()
     change(store, NEW)
     assert only(store).stored.offset == NEW.offset
@@ -354,7 +348,7 @@ def test_with_hbase_dead_behind_its_thrift_server_calls_time_out_and_no_row_is_l
         change(store, OLD)
     before = {layout: only(store) for layout, store in stores.items()}
     hbase.region.kill()
-    impatient = tables.open("anchored", "&timeout=1")
+    impatient = tables.open("cdap-metrics", "&timeout=1")
     with pytest.raises(ReconcilerError) as caught:
         impatient.read("g")
     assert isinstance(caught.value, Unreachable)

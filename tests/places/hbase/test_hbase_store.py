@@ -38,7 +38,6 @@ def longs(*numbers: int) -> bytes:
 @pytest.mark.parametrize(
     ("query", "ddl"),
     [
-        ("anchored", "create '{}', {{NAME => 'o'}}"),
         ("cloudera", "create '{}', {{NAME => 'offsets', TTL => 2592000}}"),
         ("cdap-metrics", "create '{}', {{NAME => 'd'}}"),
     ],
@@ -59,10 +58,10 @@ def test_a_missing_table_is_refused_with_its_ddl_and_created_only_on_request(tab
 
 
 def test_a_misspelt_table_is_told_with_one_of_a_like_name(tables: Tables):
-    tables.open("anchored").create()
-    name = tables.name("anchored")
+    tables.open("cdap-metrics").create()
+    name = tables.name("cdap-metrics")
     with pytest.raises(Refused, match=f"There is no table '{name}x' in HBase") as caught:
-        tables.at(f"{name}x", "anchored").read("g")
+        tables.at(f"{name}x", "cdap-metrics").read("g")
     assert f"'{name}'" in caught.value.hint.partition("Correct the store's address")[0]
 
 
@@ -85,7 +84,7 @@ def test_a_table_in_a_namespace_is_created_read_and_written(hbase, tables: Table
     assert plain.row(row)[b"d:nextOffset"] == longs(7)
 
 
-@pytest.mark.parametrize("query", ["anchored", "cloudera", "cdap-metrics"])
+@pytest.mark.parametrize("query", ["cloudera", "cdap-metrics"])
 def test_a_table_of_another_layout_is_refused_before_anything_is_written(tables: Tables, query):
     tables.plain.create_table(tables.name("x"), {"x": {}})
     store = tables.at(tables.name("x"), query)
@@ -95,8 +94,8 @@ def test_a_table_of_another_layout_is_refused_before_anything_is_written(tables:
 
 
 def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
-    store = tables.made("anchored")
-    tables.plain.disable_table(tables.name("anchored"))
+    store = tables.made("cdap-metrics")
+    tables.plain.disable_table(tables.name("cdap-metrics"))
     for call in (
         lambda: store.check_writable("g"),
         lambda: store.read("g"),
@@ -105,26 +104,6 @@ def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
         with pytest.raises(Refused, match="is disabled") as caught:
             call()
         assert "enable '" in caught.value.hint
-
-
-# ---------------------------------------------------------------- the product's own layout
-
-
-def test_a_foreign_row_in_an_anchored_table_is_refused(tables: Tables):
-    store = tables.made("anchored")
-    put(store, "g", {TopicPartition("events", 1): StoredOffset(7)})
-    tables.table("anchored").put(b"g/events/0000000000", {b"o:v": b"42"})
-    bad, sound = store.read("g")
-    assert "holds a row that this product did not write" in bad.malformed.message
-    assert sound.stored.offset == 7
-    with pytest.raises(Refused, match="holds a row that this product did not write"):
-        change(store, StoredOffset(8))
-
-
-def test_a_key_too_long_for_hbase_is_refused(tables: Tables):
-    store = tables.made("anchored")
-    with pytest.raises(ConfigError, match="too long for a row"):
-        change(store, StoredOffset(1), group="g" * 40_000)
 
 
 # ---------------------------------------------------------------- CDAP's layouts
