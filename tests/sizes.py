@@ -50,7 +50,6 @@ SLOWEST = (
     "tests/demo/test_demo.py",
     "tests/spark/test_other_pysparks.py",
     "tests/failover/faults/test_faults_writing.py",
-    "tests/jobs/tracking/test_track_failover.py",
     "secured",
     "tests/demo/lab/test_lab.py",
     "zookeeper",
