@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -118,24 +116,6 @@ def test_a_job_that_runs_in_another_folder_finds_the_files_of_a_relative_one(
     assert handed_over(found).offsets == {TopicPartition("events", 0): 42}
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_a_path_of_plans_that_no_file_of_variables_can_hold_is_refused_before_anything(
-    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], relative: bool
-) -> None:
-    job.save()
-    odd = job.folder / os.fsdecode(b"odd\xff")
-    if relative:
-        odd.mkdir()
-        monkeypatch.chdir(odd)
-    plans, env_file = "plans" if relative else str(odd), job.folder / "env"
-    assert main(["hook", "-c", str(job.config), "--plans", plans, "--env-file", str(env_file)]) == 2
-    said = capsys.readouterr().err
-    assert "odd\\udcff" in said
-    assert "is not UTF-8" in said
-    assert not env_file.exists()
-    assert list(odd.glob("*")) == []
-
-
 def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) -> None:
     """Only the job asks the source, where the topic may have been deleted and created again since."""
     job.save(stored=StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", "of the topic"), 1))
@@ -210,17 +190,6 @@ def test_a_command_that_the_system_does_not_run_is_no_start(job: Job, figures: P
     ended = run_process("hook", "-c", job.config, "--plans", plans, "--env-file", file, "--", command)
     assert (ended.code, "job.sh cannot be run: Exec format error." in ended.err) == (2, True)
     assert (last_code(figures), file.exists()) == (2, False)
-
-
-def test_after_a_command_that_the_system_does_not_run_a_closed_pipe_still_kills_nobody(job: Job, run) -> None:
-    """The command gets the system's own handling of these signals; this process has its message to write."""
-    command = job.folder / "job.sh"
-    command.write_bytes(b"\x00no format")
-    command.chmod(0o755)
-    job.save()
-    before = [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)]
-    assert run("hook", "--", command).code == 2
-    assert [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)] == before == [signal.SIG_IGN] * 2
 
 
 @pytest.mark.parametrize("wrong", ["--wait=-1", "--env-file=reconciler.toml", "--env-file=reconciler.toml/hook.env"])
