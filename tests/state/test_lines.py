@@ -151,6 +151,7 @@ def test_a_stay_that_has_ended_gets_no_number(job: JobState) -> None:
     [
         ('{"format": "reconciler.anchors/2", "job": "clicks"}', "format is not"),
         ('{"format": "reconciler.anchors/1", "job": "clicks", "plan": 0, "entry": {}}', "plan"),
+        ('{"format": "reconciler.anchors/1", "job": "clicks", "plan": 1, "entry": {}, "of": 1}', "of is not a field"),
         ('{"format": "reconciler.anchors/1", "job": "clicks", "location": 1, "entry": 3}', "entry is not"),
         ('{"format": "reconciler.anchors/1", "job": "clicks", "stay": 1, "stream": "x", "partition": 0}', "stream"),
     ],
