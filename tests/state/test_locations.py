@@ -20,11 +20,12 @@ ACTS: dict[str, Callable[[Location], Location]] = {
     "cancel": lambda here: locations.cancelled(here, 3, STAMP),
     "write": lambda here: locations.writing(here, 4, STAMP),
     "live": lambda here: locations.lives(here, "/base-2", STAMP),
+    "give back": lambda here: locations.giving_back(here, "a", 4, "/base", STAMP),
 }
 ALLOWED = {
-    Phase.LIVES: {"move to b", "move to a"},
+    Phase.LIVES: {"move to b", "move to a", "give back"},
     Phase.MOVING: {"cancel", "write"},
-    Phase.WRITING: {"live", "write"},
+    Phase.WRITING: {"live", "write", "give back"},
 }
 
 

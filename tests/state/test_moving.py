@@ -195,3 +195,17 @@ def test_a_number_of_a_later_stay_shows_an_old_state_store() -> None:
     with pytest.raises(NeedsPerson, match="was stored in stay 2, and the newest location"):
         world.run()
     assert world.here.phase is Phase.MOVING
+
+
+def test_what_is_not_under_way_is_neither_finished_cancelled_nor_rolled_back() -> None:
+    world = World()
+    moving_there = world.here
+    with pytest.raises(Changed, match="are not being written"):
+        moving.finish(world.job, moving_there, lambda _: world.place, HOOK)
+    with pytest.raises(Changed, match="nothing to roll back"):
+        moving.roll_back(world.job, moving_there, ON_A, lambda _: world.place, ANA)
+    world.run()
+    with pytest.raises(Changed, match="is not moving"):
+        world.cancel()
+    with pytest.raises(Changed, match="was moved just now"):
+        moving.refuse_later(world.job, moving_there, {ON_A[A]: 9})

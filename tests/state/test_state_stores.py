@@ -194,6 +194,15 @@ def test_a_request_that_was_lost_may_still_come() -> None:
 def test_an_outcome_that_cannot_be_read_back_is_unknown() -> None:
     with pytest.raises(OutcomeUnknown):
         state_on(Failing(after=1, silent=True)).append(LOG, 1, {})
+    backend = Failing(silent=True)
+    assert state_on(backend).append(LOG, 1, {})
+    with pytest.raises(Unreachable):  # the number is taken, perhaps by an earlier try of this very append
+        StateStore(backend, new_nonce=lambda: "mine").append(LOG, 1, {})
+
+
+def test_a_place_in_which_no_state_store_was_made_is_none() -> None:
+    with pytest.raises(NotCreated, match="is not a state store"):
+        _ = state_on(MemoryState("memory:empty")).id
 
 
 def test_a_request_that_the_client_repeated_counts_once() -> None:
