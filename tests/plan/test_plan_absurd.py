@@ -99,6 +99,7 @@ WRONG: list[tuple[str, Any]] = [
     *((f"{ROW}.evidence.rounds", value) for value in (-1, 2**63)),
     *((f"{ROW}.detail", value) for value in (None, 7, [])),
     *((f"{ROW}.set_by_hand", value) for value in (None, 0, 1, "true")),
+    *((f"{ROW}.{name}", True) for name in ("absent", "no_rows", "by_row_time")),
     (f"{ROW}.more", 1),
     (ROW, []),
     (ROW, None),

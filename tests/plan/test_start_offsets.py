@@ -102,6 +102,8 @@ def test_with_several_jobs_one_must_be_named():
     with pytest.raises(NeedsPerson, match="clicks, views"):
         starts(both)
     assert starts(both, "views") == {"a.events": {"0": 20}}
+    with pytest.raises(ConfigError, match="Two jobs have a start for a.events"):
+        starts(both, "clicks", "views")
 
 
 def test_a_job_whose_sink_would_drop_its_batches_gets_no_offsets():
