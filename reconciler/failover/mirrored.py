@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
@@ -22,17 +22,12 @@ from reconciler.kafka.mirror.account import (
     settings,
 )
 from reconciler.kafka.mirror.delivered import newest_ms
-from reconciler.kafka.mirror.reading import Known, Wanted, read_pairs
+from reconciler.kafka.mirror.reading import Wanted, read_pairs
 from reconciler.kafka.mirror.records import Heartbeats, read_positions
-from reconciler.ports import LogReader, Row, TopicPartition
+from reconciler.ports import LogReader, TopicPartition
 
 MOST_TOLD = 3
 """Partitions of a job that comes back which are named."""
-MOST_GROUPS = 20
-"""Groups whose own offsets are asked for, those of jobs first: each costs a client."""
-
-GroupReader = Callable[[str, Sequence[str]], Sequence[Row]]
-"""The offsets that a group of the destination has in these topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +71,7 @@ class MirrorReport:
         return worst([own, *(error.exit_code for error in self.failed.values())])
 
 
-def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: GroupReader) -> MirrorReport:
+def report(config: Config, jobs: Sequence[Job], outside: Outside) -> MirrorReport:
     """Check the jobs, and read what the mirror recorded of their topics.
 
     Raises Unreachable and Refused for the destination. The notes name topics of the mirror that cannot be read.
@@ -101,10 +96,8 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     ]
     heartbeat_ms, note = _heartbeat(reader, own.heartbeats, outside.now_ms())
     notes.append(note)
-    synced, note = _synced(known, {name: job.group for job in jobs for name in job.group_names}, read_group)
-    notes.append(note)
-    groups = group_accounts(known.checkpoints, ends, synced or {})
-    asked = settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)
+    groups = group_accounts(known.checkpoints, ends)
+    asked = settings(partitions, groups, heartbeat=heartbeat_ms is not None)
     return MirrorReport(
         made_ms=outside.now_ms(),
         cluster_id=checked.plan.cluster_id,
@@ -150,24 +143,3 @@ def _heartbeat(reader: LogReader, names: Sequence[str], now_ms: int) -> tuple[in
     if heartbeats.newest_ms is None:
         return None, f'no heartbeat is known (topic "{names[0]}")' if names else "no heartbeat is known"
     return heartbeats.newest_ms, ""
-
-
-def _synced(
-    known: Known, of_jobs: Mapping[str, str], read_group: GroupReader
-) -> tuple[dict[tuple[str, TopicPartition], int] | None, str]:
-    """The offsets that groups with checkpoints have stored here themselves; None if the cluster did not list them.
-
-    ``of_jobs``: the groups that are asked first, with their names here.
-    """
-    there = {each.group for found in known.checkpoints.values() for each in found}
-    chosen = [*(group for group in of_jobs if group in there), *sorted(there - of_jobs.keys())]
-    topics = sorted({place.topic for place in known.checkpoints})
-    found: dict[tuple[str, TopicPartition], int] = {}
-    for group in chosen[:MOST_GROUPS]:
-        try:
-            rows = read_group(of_jobs.get(group, group), topics)
-        except ReconcilerError as error:
-            return None, f"groups could not be read: {error.message.rstrip('.')}"
-        found.update({(group, row.key): row.stored.offset for row in rows if row.malformed is None})
-    left = len(chosen) - MOST_GROUPS
-    return found, f"{left:,} more groups were not asked for their own offsets" if left > 0 else ""

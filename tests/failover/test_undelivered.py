@@ -106,7 +106,7 @@ def test_the_job_resumes_at_the_first_record_that_the_other_cluster_never_got(wo
 def test_the_mirrors_report_says_it_too(world: World) -> None:
     world.write(world.a, range(100, 120))
     config, outside = world.moving_back()
-    (told,) = (each for each in report(config, config.jobs, outside, lambda *_: []).notes if "comes back" in each)
+    (told,) = (each for each in report(config, config.jobs, outside).notes if "comes back" in each)
     assert told.startswith("job clicks comes back to events-0 early: ")
     assert "does not have record 12" in told
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.ports import Row
 from tests.golden.compare import Goldens
 from tests.golden.corpus import BASE, HEAD, OFFSETS, Checkpoint, Estate, deliver, job, tracked
-from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition, mirror_command
+from tests.golden.internals import NOW_MS
 from tests.golden.keys import write_key
 from tests.golden.world import DESTINATION, GONE, SOURCE, World
 from tests.kafka.mirror.written import write_checkpoints, write_syncs
@@ -68,10 +67,9 @@ def test_config_check_as_json(estate: Estate, goldens: Goldens) -> None:
 MIRROR = "mirror -c reconciler.toml --job clicks"
 
 
-def test_what_the_mirror_says_of_itself(estate: Estate, goldens: Goldens, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_mirror_says_of_itself(estate: Estate, goldens: Goldens) -> None:
     """Nothing at first, then checkpoints that skip, then offset syncs."""
-    there, log = TopicPartition("a.events", 0), estate.world.destination
-    monkeypatch.setattr(mirror_command, "read_group", lambda *_: [Row(there, StoredOffset(7), "")])
+    log = estate.world.destination
     said = [estate.world.session(MIRROR)]
     deliver(estate.world, "a.events", range(2, 4))
     write_checkpoints(log, (BASE + 2, 2), (BASE + 4, 12), group="clicks", at_ms=NOW_MS - 60_000)

@@ -7,9 +7,6 @@ source.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from contextlib import closing
-from functools import partial
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
@@ -19,11 +16,9 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
 from reconciler.core.text import counted
-from reconciler.failover import inputs
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.mirrored import MirrorReport, report
 from reconciler.kafka.mirror.account import GroupAccount, Setting
-from reconciler.ports import Row
 
 FORMAT = "reconciler.mirror/1"
 EXAMPLE = "reconciler mirror -c reconciler.toml"
@@ -44,7 +39,7 @@ HELP = Help(
     see_also=("docs/explanation/mirror-offsets.md", "docs/how-to/no-anchors.md", "reconciler plan"),
 )
 HEADS = ("PARTITION", "SOURCE OFFSET", "BY", "AGE", "SYNCS", "APART", "AT MOST", "MISSING", "AGAIN")
-GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED")
+GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,18 +54,12 @@ def run(options: argparse.Namespace) -> ExitCode:
     jobs = config.chosen(*options.job)
     refuse_wrong(config, jobs)
     with context.outside(config) as outside:
-        found = report(config, jobs, outside, partial(read_group, config))
+        found = report(config, jobs, outside)
     if options.format == "json":
         show_json(to_json(found, config))
     else:
         show(_text(found))
     return found.exit_code
-
-
-def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Row]:
-    """The offsets that a group has at the destination."""
-    with closing(inputs.stores(config)("kafka-group:")) as store:
-        return store.read(group, topics)
 
 
 # ---------------------------------------------------------------- JSON
@@ -118,7 +107,6 @@ def _group_json(group: GroupAccount) -> dict[str, object]:
         "topic": group.partition.topic,
         "partition": group.partition.partition,
         "checkpoint": {"source_offset": group.offset, "offset": group.place, "written_at": _time(group.written_ms)},
-        "synced_offset": group.synced,
         "behind_records": group.behind,
     }
 
@@ -140,7 +128,7 @@ def _text(found: MirrorReport) -> Shown:
     parts = [line(f"mirror · {counted(len(found.partitions), 'partition')} · {_heartbeat(found)}")]
     parts.append(render(HEADS, _partitions(found), right=frozenset({1, 3, 4, 5, 6, 7, 8})))
     if found.groups:
-        parts += [line(""), render(GROUP_HEADS, _groups(found), right=frozenset({2, 3, 4}))]
+        parts += [line(""), render(GROUP_HEADS, _groups(found), right=frozenset({2, 3}))]
     return stack(*parts, wrap("", *_sentences(found)))
 
 
@@ -176,7 +164,6 @@ def _groups(found: MirrorReport) -> list[list[Cell]]:
                 Cell(topic),
                 _age(min(written, default=None), found.made_ms),
                 count_cell(sum(part.behind for part in parts)),
-                Cell(f"{sum(part.synced is not None for part in parts):,} of {len(parts):,}"),
             ]
         )
     return rows

@@ -14,8 +14,6 @@ from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync, usable_syncs
 from reconciler.ports import TopicPartition
 
 LOCATION = "offset-syncs.topic.location"
-USUAL_DISTANCE = 100
-"""``offset.lag.max`` by default: records between two offset syncs of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,7 @@ class PartitionAccount:
 class GroupAccount:
     """One group in one partition: MirrorMaker's newest checkpoint ``offset`` → ``place`` for it.
 
-    ``behind``: records from that place to the log's end. ``synced``: the number that the group itself has here, None if
-    it has none or that was not asked.
+    ``behind``: records from that place to the log's end.
     """
 
     group: str
@@ -60,7 +57,6 @@ class GroupAccount:
     place: int
     written_ms: int | None
     behind: int
-    synced: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,6 @@ def _again(usable: Sequence[Sync], surplus: Sequence[int]) -> int:
 def group_accounts(
     checkpoints: Mapping[TopicPartition, Sequence[MirrorCheckpoint]],
     ends: Mapping[TopicPartition, int],
-    synced: Mapping[tuple[str, TopicPartition], int],
 ) -> list[GroupAccount]:
     """The newest checkpoint of every group in every partition, by group and partition."""
     newest = {(each.group, place): each for place, found in checkpoints.items() for each in found}
@@ -129,7 +124,6 @@ def group_accounts(
             place=each.downstream,
             written_ms=each.written_ms,
             behind=max(0, ends[place] - each.downstream),
-            synced=synced.get((group, place)),
         )
         for (group, place), each in sorted(newest.items(), key=lambda item: (item[0][0], str(item[0][1])))
         if place in ends
@@ -141,12 +135,9 @@ def settings(
     groups: Sequence[GroupAccount],
     *,
     heartbeat: bool,
-    asked_groups: bool,
 ) -> list[Setting]:
     """The properties that decide how exactly a job without anchors can fail over, the one that gives most first."""
     synced_here = sum(each.syncs > 0 for each in partitions)
-    distance = max((each.median_distance for each in partitions if each.median_distance is not None), default=None)
-    synced = sum(each.synced is not None for each in groups)
     return [
         Setting(
             LOCATION,
@@ -162,20 +153,6 @@ def settings(
             "a place to resume at, early but safe, also without offset syncs",
             bool(groups) or synced_here > 0,  # without a group that commits there are none
             is_default=True,
-        ),
-        Setting(
-            "offset.lag.max",
-            str(USUAL_DISTANCE),
-            "not known without offset syncs" if distance is None else f"{distance:,} between syncs, at the median",
-            "fewer records between two syncs: less to read again where only one of them is left",
-            distance is None or distance <= USUAL_DISTANCE + 1,
-        ),
-        Setting(
-            "sync.group.offsets.enabled",
-            "true",
-            f"{synced:,} of {len(groups):,} offsets of groups are synced" if asked_groups else "not asked",
-            "a number in the group itself; the reconciler checks it, and does not need it",
-            synced > 0 or not asked_groups or not groups,
         ),
         Setting(
             "emit.heartbeats.enabled",

@@ -15,7 +15,7 @@ from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.failover.mirrored import MirrorReport, report
 from reconciler.kafka.mirror.account import LOCATION
-from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
+from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
 from tests.kafka.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
 from tests.memory_log import MemoryLog
@@ -24,10 +24,9 @@ __all__ = ["memory", "wide"]
 THERE = TopicPartition("a.events", 0)
 
 
-def reported(memory: Memory, *rows: Row, extra: str = "") -> MirrorReport:
-    """The report; ``rows`` are what every group has stored at the destination."""
+def reported(memory: Memory, extra: str = "") -> MirrorReport:
     config = memory.config(extra)
-    return report(config, config.jobs, memory.outside, lambda group, topics: rows)
+    return report(config, config.jobs, memory.outside)
 
 
 def positions(log: MemoryLog, *offsets: int, alias: str = "a", topic: str = "mm2-offsets.a.internal") -> None:
@@ -44,21 +43,6 @@ def lost(memory: Memory) -> Memory:
     memory.deliver(range(10))
     memory.save({0: StoredOffset(BASE + 5)})
     return memory
-
-
-def test_a_group_that_the_mirror_renames_is_looked_for_under_its_name_here(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
-    write_checkpoints(lost.log, (BASE + 5, 1), group="theirs")
-    config, asked = lost.config(), []
-    job = replace(config.jobs[0], groups={"a": "theirs", "b": GROUP})
-
-    def rows(group: str, topics: Sequence[str]) -> list[Row]:
-        asked.append(group)
-        return [Row(THERE, StoredOffset(1), "")]
-
-    found = report(replace(config, jobs=(job,)), (job,), lost.outside, rows)
-    assert asked == [GROUP]
-    assert [(each.group, each.synced) for each in found.groups] == [("theirs", 1)]
 
 
 @pytest.mark.parametrize("topic", ["mirrormaker2-cluster-offsets", "connect-offsets"])
@@ -144,11 +128,11 @@ def test_the_report_counts_distances_gaps_and_records_sent_again(lost: Memory) -
     assert (each.missing, each.again) == (1, 1)
 
 
-def test_the_report_shows_each_groups_place_and_its_stored_offset(lost: Memory) -> None:
+def test_the_report_shows_each_groups_place(lost: Memory) -> None:
     write_checkpoints(lost.log, (BASE + 2, 2), (BASE + 5, 5), group=GROUP)
     write_checkpoints(lost.log, (BASE + 9, 9), group="others")
-    others, mine = reported(lost, Row(THERE, StoredOffset(5), "")).groups
-    assert (mine.group, mine.offset, mine.place, mine.behind, mine.synced) == (GROUP, BASE + 5, 5, 5, 5)
+    others, mine = reported(lost).groups
+    assert (mine.group, mine.offset, mine.place, mine.behind) == (GROUP, BASE + 5, 5, 5)
     assert (others.group, others.behind) == ("others", 1)
 
 
@@ -174,18 +158,6 @@ def test_what_may_not_be_read_is_told_and_hides_nothing_else(lost: Memory, monke
     monkeypatch.setattr(MemoryLog, "describe", refuse)
     found = reported(lost)
     assert len([note for note in found.notes if "could not be read" in note]) == 3
-
-
-def test_groups_that_may_not_be_read_are_told(lost: Memory) -> None:
-    write_checkpoints(lost.log, (BASE + 5, 5), group=GROUP)
-
-    def refuse(group: str, topics: Sequence[str]) -> Sequence[Row]:
-        raise Refused("Not authorized.")
-
-    config = lost.config()
-    found = report(config, config.jobs, lost.outside, refuse)
-    assert "groups could not be read: Not authorized" in found.notes
-    assert [each.seen for each in found.settings if each.name == "sync.group.offsets.enabled"] == ["not asked"]
 
 
 def test_the_json_says_null_for_what_is_not_known(lost: Memory) -> None:

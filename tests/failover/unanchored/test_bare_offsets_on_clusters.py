@@ -209,13 +209,9 @@ def judge_report(
     report: dict[str, Any],
     figures: Mapping[str, float],
     jobs: Mapping[str, list[dict[str, Any]]],
-    synced_offsets: Mapping[tuple[str, int], int],
 ) -> None:
     """What the mirror recorded is reported. ``jobs``: the groups' checked rows."""
     groups = [each for each in report["groups"] if each["group"] in jobs]
-    synced = {(each["group"], each["partition"]): each["synced_offset"] for each in groups}
-    # A mirror that stops may have a checkpoint of a group whose offset it has not synced.
-    assert {key: offset for key, offset in synced.items() if offset is not None} == synced_offsets
     assert len(groups) >= len(LATE)
     assert figures["reconciler_mirror_heartbeat_age_seconds"] > 0
     assert [each["topic"] for each in report["partitions"]] == [THERE] * PARTITIONS
@@ -274,14 +270,9 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
             save(own, committed, number)
         groups = configured(tmp_path / "groups.toml", destination, [job_table(group, own) for group in committed])
         of_groups, (report, figures) = checked(groups, capsys), reported(groups, capsys)
-        synced_offsets = {
-            (group, number): offset
-            for group in committed
-            for number, offset in destination.group_offsets(group, THERE).items()
-        }
     assert any(len(held) > len(set(held.values())) for held in there.values()), "the mirror sent nothing again"
     assert len(found) == JOBS + len(EARLY) + len(LATE)
-    judge_report(report, figures, of_groups, synced_offsets)
+    judge_report(report, figures, of_groups)
     exact = close = by_mirror = 0
     for name, row in [(name, row) for name, rows in found.items() for row in rows]:
         numbers = {at: origin[row["partition"]][value] for at, value in there[row["partition"]].items()}
