@@ -1,7 +1,7 @@
 """Finds jobs for ``init``, groups with offsets of mirrored topics; and proposes how their records are identified.
 
 It only reads. A proposal comes from a sample of records and proves nothing: an id that differs on all sampled records
-need not always do so. ``id_order = "increasing"``, which the search would rely on, is never proposed.
+need not always do so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from reconciler.config.identity import identity_from_spec, json_step
 from reconciler.config.places import has_groups
-from reconciler.core.anchors import FRAME_BYTES, Record, fingerprint, is_framed, order_key, unframed
+from reconciler.core.anchors import FRAME_BYTES, Record, fingerprint, is_framed, unframed
 from reconciler.core.errors import ConfigError
 from reconciler.core.probes import Withheld
 from reconciler.core.text import counted, some
@@ -181,7 +181,6 @@ class Candidate:
     different: int
     shared: bool
     """Whether records that differ in key, value or time have the same id. Equal ones may be one that was sent twice."""
-    increasing: bool
 
     @property
     def tells_apart(self) -> bool:
@@ -209,37 +208,24 @@ class Proposal:
 
     id: str = NONE
     why: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    """Every usable id, the best first; NONE is always the last."""
-    may_increase: bool = False
     framed: bool = False
 
 
-def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Proposal:
-    """The best id for records like these; ``stored_ids`` are ids in the job's own anchors."""
+def propose(sample: Sample) -> Proposal:
+    """The best id for records like these."""
     records = [record for each in sample.values() for record in each]
     why_time = (_STAMPED,) if any(record.append_time for record in records) else ()
     if len(records) < 2:
         seen = "No record was there to be looked at" if not records else "One record was there to be looked at"
-        return Proposal(NONE, (f"{seen}: what tells them apart is not known.",), (NONE,))
+        return Proposal(NONE, (f"{seen}: what tells them apart is not known.",))
     candidates = sorted((_judge(spec, sample) for spec in _specs(records)), key=_rank)
-    good = [each for each in candidates if each.tells_apart]
-    known = [each for each in good if _ids(each.spec, records) & stored_ids]
-    best = next(iter([*known, *(each for each in good if each.is_more_than_a_fingerprint)]), None)
+    best = next((each for each in candidates if each.tells_apart and each.is_more_than_a_fingerprint), None)
     named = [best] if best is not None else []
     named += [each for each in candidates if each is not best and each.present][: MOST_NAMED - len(named)]
     why = [each.words for each in named]
     if best is None:
         why.append("no id was found that is sure to stay one: a fingerprint of key and value is used, and the time")
-    if best is not None and best in known:
-        why.append("an id that the job recorded is among them")
-    return Proposal(
-        best.spec if best else NONE,
-        (*why, *why_time),
-        (*(each.spec for each in good), NONE),
-        may_increase=best is not None and best.increasing,
-        framed=are_framed(records),
-    )
+    return Proposal(best.spec if best else NONE, (*why, *why_time), framed=are_framed(records))
 
 
 def are_framed(records: Sequence[Record]) -> bool:
@@ -261,30 +247,20 @@ def _judge(spec: str, sample: Sample) -> Candidate:
     id_of = identity_from_spec(id=spec).id_of
     assert id_of is not None
     looked_at = present = different = 0
-    shared, increasing = False, True
+    shared = False
     for topic in sorted({tp.topic for tp in sample}):
         contents: dict[bytes, tuple[str, int | None]] = {}
         for tp in sorted(tp for tp in sample if tp.topic == topic):
-            before = None
             for record in sample[tp]:
                 looked_at += 1
                 found = id_of(record)
                 if not found:
-                    increasing = False
                     continue
                 present += 1
                 content = (fingerprint(record.key, record.value), record.timestamp_ms)
                 shared = shared or contents.setdefault(found, content) != content
-                now = order_key(found)
-                increasing = increasing and (before is None or now > before)
-                before = now
         different += len(contents)
-    return Candidate(spec, looked_at, present, different, shared, increasing)
-
-
-def _ids(spec: str, records: Iterable[Record]) -> set[bytes | None]:
-    id_of = identity_from_spec(id=spec).id_of
-    return {id_of(record) for record in records} if id_of is not None else set()
+    return Candidate(spec, looked_at, present, different, shared)
 
 
 # ---------------------------------------------------------------- what records have

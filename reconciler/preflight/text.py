@@ -168,15 +168,9 @@ def _job(job: ProposedJob, home: str) -> Iterator[str]:
     yield f"id = {quoted(job.identity.id)}{mark}"
     if job.identity.framed:
         yield 'frame = "confluent"    # a schema registry\'s frame is no content: another registry has other ids'
-    others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
-    if others:
-        yield from _comment(f"It could also be: {', '.join(map(quoted, others))}")
     if job.identity.id not in (NONE, "key"):
         yield from _comment("Only if no two records of a partition ever share an id, whatever a producer retries:")
         yield "# unique_ids = true"
-    if job.identity.may_increase:
-        yield from _comment("The ids looked at increase within each partition. Only if all do, by construction:")
-        yield '# id_order = "increasing"'
 
 
 def _comment(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from reconciler.config.settings import MirrorSettings
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy
-from reconciler.kafka.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
+from reconciler.kafka.mirror.topics import is_internal, is_source, mirrors, named
 from reconciler.places.memory import MemoryStore
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
@@ -92,36 +92,6 @@ def test_an_empty_separator_alone_puts_the_alias_in_front() -> None:
     assert mirrors((*WORKERS, "audit")) == [], "nothing tells how its topics are called"
 
 
-@pytest.mark.parametrize(
-    ("topics", "template", "mirrored"),
-    [
-        (("orders.replica", "clicks.v2.replica", "local"), "{topic}.replica", ("clicks.v2.replica", "orders.replica")),
-        (("x-copy", "y-copy", *NOISE), "{topic}-copy", ("x-copy", "y-copy")),
-        (("x_dr2", "y_dr2"), "{topic}_dr2", ("x_dr2", "y_dr2")),
-        (("orders.v1", "clicks.v1"), None, ()),
-        (("orders-2026", "clicks-2026"), None, ()),
-        (("orders.replica",), None, ()),
-        (("orders.replica", "clicks.replica", "one", "two"), None, ()),
-        ((), None, ()),
-    ],
-)
-def test_a_suffix_that_most_names_share_is_the_rule(
-    topics: tuple[str, ...], template: str | None, mirrored: tuple[str, ...]
-) -> None:
-    found = with_common_suffix(topics, "src")
-    assert (found.template, found.topics) == (template, mirrored) if found else template is None
-
-
-@pytest.mark.parametrize(
-    ("known", "template"),
-    [(["orders"], "{topic}.dr"), (["orders", "clicks"], "{topic}.dr"), (["views"], None), (["both"], None)],
-)
-def test_known_topics_tell_the_suffix_even_of_one(known: list[str], template: str | None) -> None:
-    topics = ("orders.dr", "orders2", "clicks.dr", "clicks", "views", "both", "both.dr", "x", "y", "z", *NOISE)
-    found = with_common_suffix(topics, "src", known)
-    assert (found and found.template) == template
-
-
 def test_topics_of_the_mirror_itself_belong_to_no_job() -> None:
     names = ("a.checkpoints.internal", "a.heartbeats", "mm2-status.a.internal", "a.events", *NOISE)
     assert [name for name in names if not is_internal(name)] == ["a.events"]
@@ -150,8 +120,6 @@ def test_a_header_that_is_on_every_record_and_never_the_same_is_the_id() -> None
     assert found.id == "header:message-id"
     assert found.why[0] == "header message-id: present on 200 of 200 records looked at, all different"
     assert "header kind: present on 200 of 200 records looked at, 1 different" in found.why
-    assert found.choices == ("header:message-id", "none")
-    assert found.may_increase
 
 
 def test_a_header_that_is_missing_once_is_no_id() -> None:
@@ -166,7 +134,6 @@ def test_a_field_is_the_id_where_it_is_called_one() -> None:
 
     found = propose(seen(*(record(n, b"u", body(n)) for n in range(50))))
     assert found.id == "json:$.meta.eventId"
-    assert set(found.choices) == {"json:$.meta.eventId", "json:$.n", "none"}, "a time is no id"
 
 
 def test_an_id_is_found_behind_a_schema_registrys_frame_and_under_a_name_with_dots() -> None:
@@ -180,11 +147,10 @@ def test_an_id_is_found_behind_a_schema_registrys_frame_and_under_a_name_with_do
         assert not numbers.framed
 
 
-def test_values_and_keys_that_merely_differ_are_offered_but_not_proposed() -> None:
+def test_values_and_keys_that_merely_differ_are_not_proposed() -> None:
     """A fingerprint of key and value tells as much, and stays right where they come to repeat."""
     found = propose(seen(*(record(n, b"%d" % n, json.dumps({"n": n}).encode()) for n in range(50))))
     assert found.id == "none"
-    assert found.choices == ("json:$.n", "key", "none")
 
 
 def test_two_records_that_share_an_id_show_that_it_is_none() -> None:
@@ -196,7 +162,6 @@ def test_a_record_that_was_sent_twice_does_not_spoil_an_id() -> None:
     twice = [record(n, b"k", b"v%d" % n, stamp=BEGIN + n, id=b"%d" % n) for n in (0, 1, 0, 1, 2)]
     found = propose(seen(*twice))
     assert found.id == "header:id"
-    assert not found.may_increase
 
 
 def test_ids_are_looked_for_in_every_topic_of_a_job() -> None:
@@ -206,15 +171,6 @@ def test_ids_are_looked_for_in_every_topic_of_a_job() -> None:
     assert propose(both).id == "none"
     same = {**one, **seen(*(record(n, id=b"%d" % n) for n in range(5)), topic="a.more")}
     assert propose(same).id == "header:id", "an id names a record within its topic"
-
-
-def test_ids_that_the_job_recorded_decide_between_two_candidates() -> None:
-    records = [record(n, b"k%d" % n, b"v", id=b"%d" % n, trace=b"t%d" % n) for n in range(9)]
-    assert propose(seen(*records)).id == "header:id"
-    found = propose(seen(*records), frozenset({b"t4"}))
-    assert found.id == "header:trace"
-    assert "an id that the job recorded is among them" in found.why
-    assert propose(seen(*records), frozenset({b"k4"})).id == "key"
 
 
 def test_poisoned_records_stop_nothing() -> None:

@@ -302,7 +302,7 @@ def _chosen(options: argparse.Namespace, stored: FoundStore) -> list[FoundJob]:
 def _job(job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int) -> ProposedJob:
     here = {mirror.source_of(name): name for name in mirror.topics}
     seen = sample(reader, [here[topic] for topic in job.topics if topic in here], records)
-    return ProposedJob(job.group, job.topics, store, propose(seen, job.ids), description(job, stored))
+    return ProposedJob(job.group, job.topics, store, propose(seen), description(job, stored))
 
 
 # ---------------------------------------------------------------- the file

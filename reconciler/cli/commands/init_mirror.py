@@ -10,7 +10,7 @@ from reconciler.config.settings import MirrorSettings
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import TopicPolicy, TopicTemplate
 from reconciler.core.text import counted
-from reconciler.kafka.mirror.topics import Mirror, is_source, mirrors, named, with_common_suffix
+from reconciler.kafka.mirror.topics import Mirror, is_source, mirrors, named
 
 log = logging.getLogger("reconciler.init")
 
@@ -44,11 +44,6 @@ def find_mirror(options: argparse.Namespace, topics: Sequence[str]) -> Mirror:
     by_alias = named(given, TopicPolicy.DEFAULT, separator, topics)
     if given is not None and (options.policy is not None or by_alias.topics):
         return _filled(by_alias)
-    if options.policy is None and (suffixed := with_common_suffix(topics, given, options.topic)) is not None:
-        log.warning(
-            "Most names here end alike: mirrored topics are taken to be %s. Else give --policy.", suffixed.template
-        )
-        return suffixed
     if given is not None:
         return _filled(by_alias)
     if is_source(topics):

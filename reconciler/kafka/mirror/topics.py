@@ -10,7 +10,6 @@ separator, which keep the topics' names, only these still hold the source's name
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,12 +23,7 @@ _OFFSET_SYNCS = re.compile(rf"mm2-offset-syncs{_SEPARATOR}(?P<alias>.+)(?P=separ
 _WORKERS = re.compile(r"mm2-(?:configs|offsets|status)\.(?P<alias>.+)\.internal")
 _ANY_CHECKPOINTS = re.compile(r".*checkpoints(?P<separator>[^A-Za-z0-9]*)internal")
 USUAL_SEPARATORS = (".", "_", "-")
-_SUFFIX = re.compile(r".+?(?P<suffix>[._-][A-Za-z]+[A-Za-z0-9]*)")
-"""The last part of a name, unless it is a number or begins with one."""
-MOST_COINCIDENCES = 2
-"""Fewer topics than this share a suffix by chance."""
 _OWN_KEYS = ("offset_syncs_topic", "checkpoints_topic")
-_VERSION = re.compile(r"[._-]v[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +82,6 @@ def named(
     own = {"heartbeats", mirror.rule.name_of("heartbeats")}
     plain = (name for name in topics if not is_internal(name) and name not in own)
     return replace(mirror, topics=tuple(sorted(name for name in plain if mirror.rule.source_of(name) is not None)))
-
-
-def with_common_suffix(topics: Iterable[str], alias: str | None, known: Sequence[str] = ()) -> Mirror | None:
-    """The mirror that adds one suffix to the names of most topics here; None if there is no such suffix.
-
-    ``known`` are topics of the source: then it is the only suffix with which all of them are here. Without them, a
-    number or a version as in ``orders.v2`` is a part of a topic's own name.
-    """
-    plain = [name for name in topics if not is_internal(name)]
-    suffix = _suffix_of(known, plain) if known else _usual_suffix(plain)
-    if not suffix:
-        return None
-    return named(alias, TopicPolicy.NAMES, ".", plain, template=f"{{topic}}{suffix}")
-
-
-def _suffix_of(known: Sequence[str], plain: Sequence[str]) -> str:
-    ends = [{name.removeprefix(topic) for name in plain if name.startswith(topic)} for topic in known]
-    common = {end for end in set.intersection(*ends) if not end[:1].isalnum()}
-    return common.pop() if len(common) == 1 else ""  # an empty one: the topics keep their names
-
-
-def _usual_suffix(plain: Sequence[str]) -> str:
-    found = [each["suffix"] for name in plain if (each := _SUFFIX.fullmatch(name))]
-    ((suffix, count),) = Counter(found).most_common(1) or [("", 0)]
-    is_usual = count >= MOST_COINCIDENCES and 2 * count > len(plain) and not _VERSION.fullmatch(suffix)
-    return suffix if is_usual else ""
 
 
 def checkpoints_topic(alias: str, separator: str) -> str:

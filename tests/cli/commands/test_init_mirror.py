@@ -34,19 +34,10 @@ def found() -> Found:
     return find
 
 
-def test_a_suffix_is_looked_for_where_no_name_begins_with_the_alias(found: Found) -> None:
-    assert found("x.replica", "y.replica", alias="src").template == "{topic}.replica"
+def test_the_alias_must_be_in_front_of_a_topic(found: Found) -> None:
     assert found("src.x", "y.replica", "z.replica", alias="src").policy is TopicPolicy.DEFAULT
-    assert found("x.replica", alias="src", topic=["x"]).template == "{topic}.replica"
     with pytest.raises(ConfigError, match=r'name like "src\.TOPIC" is here'):
         found("x", "y", alias="src")
-
-
-def test_a_suffix_is_said_to_be_a_guess(found: Found, caplog: pytest.LogCaptureFixture) -> None:
-    assert found("x.replica", "y.replica").template == "{topic}.replica"
-    assert "mirrored topics are taken to be {topic}.replica. Else give --policy." in caplog.text
-    assert caplog.records[-1].levelname == "WARNING"
-    assert found("x.replica", "y.replica", policy="identity").topics == ("x.replica", "y.replica")
 
 
 def test_of_several_sources_the_others_are_named(found: Found, caplog: pytest.LogCaptureFixture) -> None:
