@@ -59,7 +59,6 @@ SLOWEST = (
     "tests/documents/test_guide.py",
     "tests/failover/faults/test_faults_leaders.py",
     "tests/failover/faults/test_faults_reading.py",
-    "tests/failover/writing/test_applied_at_once.py",
     "tests/jobs/watch/test_watch.py",
     "golden",
     "tests/hostile/",

@@ -1,10 +1,9 @@
-"""Reconcilers that are killed, or race each other, at a chosen step of a write. The product has no hooks for it.
+"""Reconcilers that are killed at a chosen step of a write. The product has no hooks for it.
 
 Run as a program this is a server: it has loaded the product once, and forks a process of its own for every command
 it is told to run. In that process everything that outlives it is watched: files being made, written, synced and
 renamed, a SQLite store's statements, a group's commits, and becoming another program. Each such thing is a step. A
 command can be killed (SIGKILL, by itself) right before its n-th step; after the last one comes a step named "end".
-Or several commands wait for each other at the step of a given name, and go on together.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import builtins
 import fcntl
 import io
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -21,7 +19,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import count
@@ -38,12 +36,6 @@ Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
 
 PATIENCE_S = 100
 """A command that takes longer ends by SIGALRM, which no test takes for an exit code."""
-MEETING_S = 60
-
-LOCK, TEMPORARY, RENAMED = "wait for the lock", "make a temporary file", "replace"
-BEGIN, COMMIT = "BEGIN IMMEDIATE", "commit offsets: send"
-"""Names of steps at which commands can meet."""
-
 
 # ---------------------------------------------------------------- what a test uses
 
@@ -85,12 +77,16 @@ class Driver:
 
     def run(self, *arguments: object, kill_at: int | None = None, by: int = signal.SIGKILL) -> Outcome:
         """One command; killed right before its step ``kill_at`` (the first is 1) if it comes so far."""
-        (outcome,) = self._ask([arguments], kill_at=kill_at, by=by)
-        return outcome
-
-    def together(self, *commands: Sequence[object], meet_at: str | None = None) -> list[Outcome]:
-        """Several commands at once, released together: at their start, or each at its first step ``meet_at``."""
-        return self._ask(commands, meet_at=meet_at)
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir(parents=True)
+        words = [str(word) for word in arguments]
+        asked = {"command": words, "folder": str(folder), "kill_at": kill_at, "by": by}
+        self._server.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._server.stdin.flush()
+        return _outcome(folder, int(self._server.stdout.readline()))
 
     def killed(self, *arguments: object, at_every_step: bool) -> Iterator[Outcome]:
         """The command unharmed, then again and again, each time killed at another step: at every one, or at the first
@@ -107,22 +103,10 @@ class Driver:
             if not killed.killed or killed.steps[-1] == whole.steps[-1]:
                 return
 
-    def _ask(self, commands: Sequence[Sequence[object]], **more: object) -> list[Outcome]:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._count += 1
-        folder = self._folder / str(self._count)
-        folder.mkdir(parents=True)
-        asked = [[str(word) for word in arguments] for arguments in commands]
-        self._server.stdin.write(json.dumps({"commands": asked, "folder": str(folder), **more}).encode() + b"\n")
-        self._server.stdin.flush()
-        codes = json.loads(self._server.stdout.readline())
-        return [_outcome(folder, number, code) for number, code in enumerate(codes)]
 
-
-def _outcome(folder: Path, number: int, code: int) -> Outcome:
+def _outcome(folder: Path, code: int) -> Outcome:
     out, err, steps = (
-        (folder / f"{number}.{kind}").read_text(encoding="utf-8", errors="replace") for kind in ("out", "err", "steps")
+        (folder / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err", "steps")
     )
     return Outcome(code, out, err, tuple(steps.splitlines()))
 
@@ -167,13 +151,11 @@ def serve() -> None:
     kafka_group.BATCH = 2  # so that a plan of a few rows takes several commits
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        barrier = multiprocessing.get_context("fork").Barrier(len(request["commands"]))
-        pids = [_fork(request, number, barrier) for number in range(len(request["commands"]))]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        os.write(1, json.dumps(codes).encode() + b"\n")
+        code = os.waitstatus_to_exitcode(os.waitpid(_fork(request), 0)[1])
+        os.write(1, b"%d\n" % code)
 
 
-def _fork(request: dict[str, Any], number: int, barrier: Any) -> int:
+def _fork(request: dict[str, Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -181,18 +163,15 @@ def _fork(request: dict[str, Any], number: int, barrier: Any) -> int:
         signal.alarm(PATIENCE_S)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for descriptor, kind in ((1, "out"), (2, "err")):
-            os.dup2(_create(request, number, kind), descriptor)
-        step = Steps(_create(request, number, "steps"), request.get("kill_at"), request.get("meet_at"), barrier)
-        step.by = request.get("by", signal.SIGKILL)
-        if "meet_at" in request and request["meet_at"] is None:
-            barrier.wait(MEETING_S)
-        os._exit(_run(request["commands"][number], step))
+            os.dup2(_create(request, kind), descriptor)
+        step = Steps(_create(request, "steps"), request["kill_at"], request["by"])
+        os._exit(_run(request["command"], step))
     finally:
         os._exit(99)  # nothing may go back into the server's loop
 
 
-def _create(request: dict[str, Any], number: int, kind: str) -> int:
-    return os.open(Path(request["folder"]) / f"{number}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _create(request: dict[str, Any], name: str) -> int:
+    return os.open(Path(request["folder"]) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def _run(arguments: list[str], step: Steps) -> int:
@@ -217,22 +196,17 @@ def _run(arguments: list[str], step: Steps) -> int:
 class Steps:
     """Called with a step's name right before it happens."""
 
-    def __init__(self, record: int, kill_at: int | None, meet_at: str | None, barrier: Any) -> None:
+    def __init__(self, record: int, kill_at: int | None, by: int) -> None:
         self._record = record
         self._kill_at = kill_at
-        self._meet_at = meet_at
-        self._barrier = barrier
+        self._by = by
         self._count = 0
-        self.by: int = signal.SIGKILL
 
     def __call__(self, name: str) -> None:
         self._count += 1
         os.write(self._record, name.encode() + b"\n")
         if self._count == self._kill_at:
-            os.kill(os.getpid(), self.by)
-        if self._meet_at is not None and name.startswith(self._meet_at):
-            self._meet_at = None
-            self._barrier.wait(MEETING_S)
+            os.kill(os.getpid(), self._by)
 
 
 class Torn:
@@ -276,8 +250,8 @@ def watch_files(step: Callable[[str], None]) -> None:
         return Torn(real_open(file, mode, *rest, **more), step)
 
     io.open = builtins.open = watched_open
-    tempfile.mkstemp = _before(step, TEMPORARY, tempfile.mkstemp)
-    fcntl.flock = _before(step, LOCK, fcntl.flock)
+    tempfile.mkstemp = _before(step, "make a temporary file", tempfile.mkstemp)
+    fcntl.flock = _before(step, "wait for the lock", fcntl.flock)
     os.execve = _before(step, "become the command", os.execve)
     for name in ("fsync", "fdatasync", "replace", "rename", "link", "unlink", "remove", "truncate", "mkdir"):
         setattr(os, name, _before(step, name, getattr(os, name)))

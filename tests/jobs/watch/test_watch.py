@@ -1,8 +1,7 @@
-"""``reconciler watch`` over real clusters: both situations, outages that show and heal, signals, and its listener."""
+"""``reconciler watch`` over real clusters: both situations, signals, and its listener."""
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,19 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import Unreachable
-from reconciler.kafka.reader import KafkaLogReader
-from reconciler.ports import TopicPartition
 from tests.demo.lab.kafka import KafkaCluster
 from tests.jobs.watch.watching import Watching, runs_here, watching
 from tests.starting import moved, state_of
 from tests.waiting import LIMIT_S
-from tests.world import CommandResult, World, environment, free_port
+from tests.world import World, environment, free_port
 
 pytestmark = pytest.mark.system
 
 SHORT = '[search]\ndeadline = "2s"\n'
-ALONE = f'[topics]\npolicy = "identity"\n{SHORT}'
 
 
 # ---------------------------------------------------------------- the two situations
@@ -76,7 +71,7 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
         assert not [line for line in watch.lines if "bug" in line]
 
 
-# ---------------------------------------------------------------- one cluster, its outage, and a restored backup
+# ---------------------------------------------------------------- a cluster that shuts down
 
 
 @pytest.fixture(scope="module")
@@ -84,70 +79,6 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> I
     """One that may be stopped."""
     with KafkaCluster("alone", tmp_path_factory.mktemp("alone"), kafka_jars) as cluster:
         yield cluster
-
-
-def leads(cluster: KafkaCluster, topics: list[str]) -> bool:
-    """Whether it answers for the first partition of each; right after its start it may not yet."""
-    reader = KafkaLogReader({"bootstrap.servers": cluster.bootstrap}, timeout_s=5)
-    try:
-        return len(reader.log_ends([TopicPartition(topic, 0) for topic in topics])) == len(topics)
-    except Unreachable:
-        return False
-    finally:
-        reader.close()
-
-
-def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_told(
-    own_cluster: KafkaCluster, tmp_path: Path, topic_name: str
-) -> None:
-    """One cluster, no source, two jobs. While the broker is down, one topic's files are replaced by older ones."""
-    worlds = [
-        World(own_cluster, tmp_path / name, f"{topic_name}-{name}", lambda _: CommandResult(0, "", "")) for name in "ab"
-    ]
-    for world in worlds:
-        world.folder.mkdir()
-        world.deliver(6, topic=world.topic)
-    own_cluster.stop()
-    logs = own_cluster.directory / "data" / f"{worlds[0].topic}-0"
-    shutil.copytree(logs, tmp_path / "backup")
-    own_cluster.restart()
-    tables = []
-    for world in worlds:
-        world.append({0: range(6, 12)}, topic=world.topic)
-        runs_here(world, 9, topic=world.topic)
-        tables.append(world.job(world.topic))
-    config = worlds[0].config(*tables, source="", extra=ALONE, lives="b")
-    with watching(config, "--to", "b", every=1) as watch:
-        names = [world.topic for world in worlds]
-        at = [{"job": name, "topic": name} for name in names]
-        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
-        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
-
-        already = len(watch.lines)
-        own_cluster.stop()
-        whole = [watch.checks(name, "ok") for name in names]
-        watch.until(lambda: all(watch.value("up", job=name) == 0 for name in names), "the outage shows")
-        for name, before in zip(names, whole, strict=True):
-            assert watch.checks(name, "ok") <= before + 1, "the next check shows it; one was perhaps under way"
-        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
-        watch.next_rounds(3)
-        warned = [line for line in watch.lines[already:] if "Trying again every 1 s." in line]
-        assert len(warned) == 1, watch.lines
-
-        shutil.rmtree(logs)
-        shutil.copytree(tmp_path / "backup", logs)
-        own_cluster.restart()
-        watch.until(lambda: leads(own_cluster, names), "the broker leads its partitions again")
-        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "the outage has healed")
-        watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is reported")
-        assert watch.verdicts(names[0]) == {(names[0], "behind"): 1}
-        assert watch.value("mismatched_partitions", **at[1]) == 0
-        watch.until(lambda: [line for line in watch.lines if "The watched cluster answers again" in line], "it is said")
-
-        worlds[0].append({0: range(20, 40)}, topic=names[0])  # the log reaches past the stored offset again
-        watch.next_rounds()
-        assert watch.value("mismatched_partitions", **at[0]) == 1
-        assert (names[0], "exact") not in watch.verdicts(names[0])
 
 
 ASKS = """
@@ -173,6 +104,7 @@ ends.set()
 """
 
 
+@pytest.mark.thorough
 def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(own_cluster: KafkaCluster) -> None:
     """It then names no broker at all, itself included: librdkafka aborts over a description of the cluster alone."""
     command = [sys.executable, "-c", ASKS, own_cluster.bootstrap]

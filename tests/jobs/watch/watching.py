@@ -103,10 +103,6 @@ class Watching:
             if name == "partitions" and ("job", job) in labels
         }
 
-    def checks(self, job: str, outcome: str) -> float:
-        """How many checks of a job have ended so. Unlike a time, it does not depend on how often a test looks."""
-        return self.value("checks_total", job=job, outcome=outcome) or 0
-
     def rounds_since(self, count: float) -> float:
         return (self.value("watch_rounds_total") or 0) - count
 
