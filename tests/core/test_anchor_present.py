@@ -180,6 +180,14 @@ def test_a_recreated_topic_has_another_numbering() -> None:
     assert found(ask(log, own(B, 1))) == ("exact", 3, 0, 0)
 
 
+def test_in_a_recreated_topic_all_behind_an_anchor_that_lags_may_repeat() -> None:
+    """The job may have read on in the new topic: its offset and its anchor's are of two logs."""
+    log = log_of(Rec("w", 90), A, B, C, D, E, topic_id="destination/events-again")
+    finding = ask(log, replace(own(B, 1), offset=3), anchor_lag=1)
+    assert (finding.resume_offset, finding.replay_at_most, finding.replay_exact) == (3, 3, None)
+    assert "up to 3 records repeat" in finding.detail
+
+
 def test_without_a_topic_id_a_missing_record_does_not_count_as_compacted() -> None:
     finding = ask(log_of(A, B, C, compacted=[1]), own(B, 1, topic_id=None))
     assert finding.verdict.value != "exact"
@@ -251,6 +259,9 @@ def test_an_offset_that_was_set_back_on_a_log_that_was_cut_has_no_anchor_to_go_b
     finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), set_back(D, 3, to=1), anchor_lag=-3)
     assert found(finding) == ("unresolved", None, None, None)
     assert "does not belong together" in finding.detail
+    finding = ask(log_of(A, B), set_back(D, 3, to=1), anchor_lag=-3)
+    assert finding.verdict.value == "unresolved"
+    assert "the log ends at 2, before the anchor" in finding.detail
 
 
 def test_an_offset_that_was_set_back_and_that_retention_has_passed_counts_what_is_left_up_to_the_anchor() -> None:

@@ -69,6 +69,12 @@ def test_records_sent_again_between_two_syncs_do_not_count() -> None:
         assert found.resume_offset == (stored if stored <= 4 else stored + 3), stored
 
 
+def test_records_up_to_a_number_that_may_be_the_jobs_own_here_may_repeat() -> None:
+    log = log_of(*letters("cdefgh"))
+    assert place(by(log, 5, (5, 3), own={"own": 5})) == (Verdict.EARLY, 3, 2)
+    assert place(by(log, 9, (9, 3), own={"own": 9})) == (Verdict.EXACT, 3, 0), "this log has no such number"
+
+
 def test_more_records_than_numbers_contradict_the_syncs() -> None:
     log = log_of(*letters("abcdefgh"))
     found = by(log, 4, (0, 0), (5, 7))
