@@ -26,10 +26,18 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover import inputs
 from reconciler.failover.check import Checked, check
 from reconciler.failover.inputs import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside, StoreOpener
+from reconciler.failover.outside import LIMIT_S, ByHand, Outside, StoreOpener
 from reconciler.jobs.hook.figures import HookRun
 from reconciler.jobs.hook.start import Start
-from reconciler.jobs.hook.where import Place, Side, held_by, place_of, refuse_known, refuse_running
+from reconciler.jobs.hook.where import (
+    Place,
+    Side,
+    held_by,
+    place_of,
+    refuse_known,
+    refuse_running,
+    refuse_running_behind,
+)
 from reconciler.places.registry import traits
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import OffsetStore, TopicPartition
@@ -158,9 +166,14 @@ def _opener(start: Start, outside: Outside) -> StoreOpener:
 
 
 def _refuse_running(start: Start) -> None:
-    """Raise Changed for a job whose group has live members where it is to start."""
+    """Raise Changed for a job whose group has live members where it is to start, or on the cluster that it leaves.
+
+    The latter may be lost: it is asked once, for ``LIMIT_S``.
+    """
     store_on = partial(_store_on, start.config)
     refuse_running(start.config, start.job, start.place.side, store_on, monotonic=time.monotonic, pause=time.sleep)
+    hurried = replace(start.config, search=replace(start.config.search, deadline_s=LIMIT_S))
+    refuse_running_behind(start.place, partial(_store_on, hurried), monotonic=time.monotonic, pause=time.sleep)
 
 
 def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -197,6 +197,20 @@ def refuse_running(
         if side is Side.DESTINATION:
             raise
         log.warning('whether group "%s" has live members at the source is unknown: %s', job.group, error.message)
+
+
+def refuse_running_behind(
+    place: Place, store_on: StoreOn, *, monotonic: Callable[[], float], pause: Callable[[float], None]
+) -> None:
+    """The same of the cluster that the job leaves: consumers that were not stopped would go on there.
+
+    That cluster may be lost: it is asked once, and is not needed.
+    """
+    config, here = place.config, place.location
+    if here is None or here.phase is Phase.LIVES or here.cluster != config.here:
+        return
+    job = replace(place.job, group=place.job.group_on(config.here))
+    refuse_running(config, job, Side.SOURCE, store_on, monotonic=monotonic, pause=pause)
 
 
 def _wait_until_left(

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.config.file import Cluster, Config, Job, load_config
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.jobs.hook.where import LONGEST_SESSION_S, Side, place_of, refuse_running
+from reconciler.jobs.hook.where import LONGEST_SESSION_S, Side, place_of, refuse_running, refuse_running_behind
 from reconciler.state.locations import Location, Phase
 from tests.in_memory import Memory
 
@@ -126,3 +126,28 @@ def test_a_source_that_does_not_answer_is_told_of_and_the_destination_is_needed(
     with pytest.raises(Unreachable):
         wait(config, groups, Side.DESTINATION)
     assert groups.now == 60, "asked until search.deadline, 30 s, had passed"
+
+
+@pytest.mark.parametrize(("phase", "asks"), [(Phase.MOVING, True), (Phase.LIVES, False)])
+def test_a_job_that_moves_must_not_run_on_in_the_group_that_it_leaves(
+    config: Config, memory: Memory, caplog: pytest.LogCaptureFixture, phase: Phase, asks: bool
+) -> None:
+    path = memory.folder / "groups.toml"
+    path.write_text(
+        path.read_text().replace('"kafka-group:"', '"kafka-group:"\ngroup = {a = "clicks", b = "a.clicks"}')
+    )
+    config = load_config(path, {})
+    place = place_of(config, config.jobs[0], Location(phase, "a", 1, "ana", 0, to="b" if asks else None))
+
+    def ask(groups: Groups) -> Groups:
+        store_on = groups.store_on
+        refuse_running_behind(place, store_on, monotonic=lambda: groups.now, pause=groups.pause)  # type: ignore[arg-type]
+        return groups
+
+    found = ask(Groups())
+    assert (found.asked, found.groups) == ((["kafka-group: on a:9092"], {"clicks"}) if asks else ([], set()))
+    if asks:
+        with pytest.raises(Changed, match=r"live members at the source \(old-job at 10.0.0.7\)"):
+            ask(Groups(members_leave_at=1e9))
+        assert ask(Groups(error=Unreachable("No answer."))).now == 20, "a lost cluster is asked once"
+        assert 'whether group "clicks" has live members at the source is unknown: No answer.' in caplog.text
