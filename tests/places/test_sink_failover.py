@@ -65,7 +65,7 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
         partition: ("exact", offset) for partition, offset in bare.right.items()
     }
     said = exits(world.run("plan", "-c", config), 3).out
-    assert "Next: reconciler move --to b, then start the jobs by their hooks." in " ".join(said.split())
+    assert f"Next: reconciler move -c {config} --to b, then start the jobs by their hooks." in " ".join(said.split())
     exits(world.run("move", "-c", config, "--to", "b", "--yes"), 0)
     exits(world.run("hook", "-c", config, "--plans", world.folder / "plans"), 0)
     assert len(job.ids) == sum(PROCESSED) + 2, "the job has not run"

@@ -94,7 +94,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         if is_kept:
             _say_kept(checked, config, options)
         else:
-            show(wrap(*summary(checked, policy, by_hand, moves=config.state is not None)))
+            to = ("--to", plan.destination_name, *(word for name in options.job for word in ("--job", name)))
+            move = None if config.state is None else command("reconciler", "move", "-c", options.config, *to)
+            show(wrap(*summary(checked, policy, by_hand, move=move)))
     return ExitCode.OK if is_kept and code is ExitCode.CORRECTABLE else code
 
 
@@ -115,8 +117,8 @@ def stopped_jobs(checked: Checked, policy: StartPolicy) -> list[str]:
 # ---------------------------------------------------------------- shown
 
 
-def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bool = False) -> list[str]:
-    """The last lines: the result and the next step, which is a move where it is recorded where the jobs live."""
+def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, move: str | None = None) -> list[str]:
+    """The last lines: the result, and the next step: ``move`` where it is recorded where the jobs live."""
     stopped = stopped_jobs(checked, policy)
     lines = [f"Must not start: {listed(stopped)}. Nothing was written."] if stopped else []
     if checked.stopped(policy) or not checked.plan.jobs:
@@ -126,10 +128,10 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bo
         return [f"Every partition may start at its stored offset; {starting}.", *lines]
     alone = "" if stopped else " (exit code 3: nothing failed)"
     decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
-    move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"
-    plan = "reconciler plan -o PLAN" + decided
-    then = f"{move}, then start the jobs by their hooks" if moves else _then(checked, plan)
-    return [f"{_to_correct(checked)}{alone}; {starting}. Next: {then}.", *lines]
+    then = _then(checked, f"reconciler plan -o PLAN{decided}")
+    if move is not None:
+        then = f"{move}{decided}, then start the jobs by their hooks"
+    return [f"{_to_correct(checked)}{alone}; {starting}.", f"Next: {then}.", *lines]
 
 
 def _to_correct(checked: Checked) -> str:

@@ -44,8 +44,11 @@ def test_where_a_job_lives_and_its_journal_go_into_another_state_store(world: Wo
     found = world.run("anchors", "import", "-c", other, "lines.jsonl")
     assert (found.code, found.err) == (0, "4 lines written, 2 existed already.\n"), found.err
     for command in (("status",), ("track", "--once"), ("plan",)):
-        one, another = (world.run(*command, "-c", file) for file in ("reconciler.toml", other))
-        assert (one.code, one.out) == (another.code, another.out.replace("other.", "state."))
+        one, another = (world.run(*command, "-c", file) for file in ("reconciler.toml", "other.toml"))
+        assert (one.code, one.out) == (
+            another.code,
+            another.out.replace("other.db", "state.db").replace("other.toml", "reconciler.toml"),
+        )
     assert world.run("anchors", "import", "-c", other, "lines.jsonl").err == "0 lines written, 6 existed already.\n"
     assert world.run("move", "-c", other, "--cancel", "--yes").code == 0
     ended = world.run(

@@ -32,7 +32,10 @@ def mixed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_plan_names_apply_for_every_job(mixed: World) -> None:
     checked = mixed.run("plan", "-c", "reconciler.toml")
     said = " ".join(checked.out.split())
-    assert (checked.code, "Next: reconciler move --to b, then start the jobs by their hooks." in said) == (3, True)
+    assert (
+        checked.code,
+        "Next: reconciler move -c reconciler.toml --to b, then start the jobs by their hooks." in said,
+    ) == (3, True)
     made = mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").out
     assert made.splitlines()[-1] == "Next: reconciler apply p.json -c reconciler.toml"
     assert "clone" not in made, "a copy that no location names is never started"

@@ -96,7 +96,7 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
     checked = query.check()
     (row,) = checked.plan.job().partitions
     assert (row.finding, row.stored_offset, row.resume_offset) == (Verdict.EXACT, START, START)
-    (shown,) = summary(checked, query.config().policy.start, ByHand())
+    shown, _ = summary(checked, query.config().policy.start, ByHand())
     assert shown.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")
     query.start_at_destination()
     copy = Path(query.copy)
