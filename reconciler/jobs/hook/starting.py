@@ -112,7 +112,7 @@ def _start_of(config: Config, job: Job, state: JobState, request: Request) -> St
     config = inputs.with_topics(config, [job], {job.name: location}, reads)
     job = config.chosen(job.name)[0]
     place = place_of(config, job, location, inputs.plans_of(config, [job], {job.name: location}).get(job.name))
-    _refuse_elsewhere(place, request.cluster)
+    _refuse_elsewhere(place, request)
     mark = inputs.stamp_now(request.why)
     return Start.of(place, job, state, plans=request.plans, config_file=request.config_file, stamp=mark)
 
@@ -125,12 +125,12 @@ def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Out
         start.finish(here)
 
 
-def _refuse_elsewhere(place: Place, cluster: str | None) -> None:
+def _refuse_elsewhere(place: Place, request: Request) -> None:
     """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
-    if cluster is not None:
+    if (cluster := request.cluster) is not None:
         place.config.toward(cluster)  # raises for a cluster that is none
         if place.cluster != cluster:
-            move = command("reconciler", "move", "--to", cluster, "--job", place.job.name)
+            move = command("reconciler", "move", "-c", request.config_file, "--to", cluster, "--job", place.job.name)
             raise NeedsPerson(
                 f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
                 hint=f"Let the command read {place.cluster}; or move the job: {move}",

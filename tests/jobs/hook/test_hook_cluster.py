@@ -35,12 +35,12 @@ def hook(tmp_path: Path) -> Any:
     return run
 
 
-def test_it_starts_where_the_job_lives(hook: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_starts_where_the_job_lives(hook: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert hook("--cluster", "a") == 0
     assert hook("--cluster", "b") == 4
     said = capsys.readouterr().err
     assert 'Job "clicks" starts on a, and its command reads b' in said
-    assert "reconciler move --to b" in said
+    assert f"reconciler move -c {tmp_path}/reconciler.toml --to b --job clicks" in said
 
 
 def test_it_does_not_start_where_a_job_that_moves_has_lived(hook: Any) -> None:
