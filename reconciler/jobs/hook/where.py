@@ -101,10 +101,13 @@ def refuse_known(job: Job, held: Held, config_file: object) -> None:
         return
     names = some([str(key) for key in sorted(held.rows)], 3)
     home = command("reconciler", "move", "-c", config_file, "--job", job.name, "--to", job.home)
-    raise NeedsPerson(
-        f'Where job "{job.name}" lives is not recorded, and its place holds offsets: {names}.',
-        hint=f"If it has always run at home, say so once: {home}",
-    )
+    hint = f"If it has always run at home, say so once: {home}"
+    if elsewhere := sorted({key.topic for key in held.rows} - set(job.topics)):
+        hint = (
+            f"Those of {some(elsewhere, 3)} say that it was moved before: mount or restore its state store. Only if it "
+            f"lives at home now: {home}"
+        )
+    raise NeedsPerson(f'Where job "{job.name}" lives is not recorded, and its place holds offsets: {names}.', hint=hint)
 
 
 def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[TopicPartition, int]:

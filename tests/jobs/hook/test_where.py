@@ -144,4 +144,8 @@ def test_at_a_first_start_numbers_under_any_name_need_a_word_on_whose_they_are(m
     config, place = at_home(memory, location=None)
     with pytest.raises(NeedsPerson, match=f"its place holds offsets: {topic}-0") as stopped:
         refuse_known(place.job, held_by(config, place.job, lambda _: memory.store), "reconciler.toml")
-    assert "reconciler move -c reconciler.toml --job clicks --to a" in str(stopped.value.hint)
+    hint = str(stopped.value.hint)
+    assert "reconciler move -c reconciler.toml --job clicks --to a" in hint
+    assert ("Those of a.events say that it was moved before: mount or restore its state store." in hint) is (
+        topic == "a.events"
+    )
