@@ -33,7 +33,7 @@ def connections(
     """Try the clusters and the stores one by one."""
     destination = _destination(config, jobs, world, trials)
     if config.source is not None:
-        _source(config.source, jobs, world, destination, trials)
+        _source(config, config.source, jobs, world, destination, trials)
     for job in jobs:
         if job.name in able:
             job_store(config, job, able[job.name], world, destination, trials)
@@ -112,7 +112,9 @@ def _near(name: str, source: str, client: Mapping[str, str], world: World) -> li
         return []
 
 
-def _source(source: Cluster, jobs: Sequence[Job], world: World, there: ClusterInfo | None, trials: Trials) -> None:
+def _source(
+    config: Config, source: Cluster, jobs: Sequence[Job], world: World, there: ClusterInfo | None, trials: Trials
+) -> None:
     """Only track and audit connect there: every problem is a warning, except a source that is the destination."""
     try:
         reader = world.reader(source.client, SOURCE)
@@ -133,10 +135,19 @@ def _source(source: Cluster, jobs: Sequence[Job], world: World, there: ClusterIn
                 next_step = "Correct one of the two bootstrap_servers, unless one cluster is a clone of the other."
                 trials.fail(SOURCE, f"{reports}, and the same ids of topics.", next_step)
                 return
-            next_step = "Use anchors that hold topic ids, as job, track and hook record them; else hook --to SIDE."
+            next_step = "Use anchors that hold topic ids, as track(query), track and hook record them."
             trials.warn(SOURCE, f"{reports}: only topic ids tell the two apart.", next_step)
 
+        streams = {stream for job in jobs for stream in job.streams if stream.origin != config.here}
+        mirrored = config.topics.naming.by_name(streams, config.here)
+
         def absent(name: str) -> None:
+            if name in mirrored:
+                makes = (
+                    f"A mirror from {mirrored[name].origin} makes it, for when jobs come back: none is needed before."
+                )
+                trials.warn(f"topic {name}", "The source does not have it yet.", makes)
+                return
             near = _near(name, name, source.client, world)
             next_step = f"It has {', '.join(near)}: correct the job's topics." if near else "Check the spelling."
             trials.warn(f"topic {name}", "The source has no such topic.", next_step)

@@ -303,6 +303,10 @@ def test_a_silent_source_is_a_warning(
     elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
     assert elsewhere.exit_code is ExitCode.OK
     assert elsewhere.messages(Level.WARN) == ["The source has no such topic."]
+    both = '[state]\nstore = "memory:both"\n' + text.replace("[[jobs]]\n", '[[jobs]]\norigins = ["a", "b"]\n', 1)
+    assert "The source does not have it yet." in look(both, destination, MemoryLog("a", {"events": 1})).messages(
+        Level.WARN
+    )
     fine = look(text, destination, MemoryLog("a", {"events": 1}))
     assert fine.messages(Level.WARN) == []
     assert fine.messages(Level.OK, "source") == ["answers; it is cluster a"]
