@@ -17,7 +17,7 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import TopicPartition
@@ -212,7 +212,8 @@ def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
     """Find the name that the checkpoint has for each topic: the source's, or the destination's after a failover."""
     read = [each for each in moving if each.position != END]
     names = {topic for each in moving for topic, _ in each.kafka or ()}
-    for topic in work.topics:
+    by_side = _named_on_one_side(work.topics, names, read)
+    for topic in () if by_side else work.topics:
         there = [name for name in dict.fromkeys((topic.source, topic.name)) if name in names]
         fitting = [name for name in there if all(_misfit(topic, name, each) is None for each in read)]
         if there and not fitting:
@@ -227,6 +228,10 @@ def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
                     hint="Give the job the topics by the names that the query read them under.",
                 )
             work.names[name] = topic
+    for name, topic in by_side.items():
+        if not any(key[0] == name for each in read for key in each.kafka or ()):
+            _refuse_begun(topic, job)
+        work.names[name] = topic
     unnamed = sorted(names - set(work.names))
     if unnamed:
         raise ConfigError(
@@ -234,6 +239,19 @@ def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
             hint="Give the job the topics by the names that the query read them under.",
         )
     _choose_for_new(work, moving, job)
+
+
+def _named_on_one_side(topics: Sequence[_Topic], names: Collection[str], read: Sequence[Reading]) -> dict[str, _Topic]:
+    """The topics by the checkpoint's names, if all of these are one cluster's and their offsets fit; else none.
+
+    A name alone may be of either: ``events`` is the topic of the one cluster there, and of the other one here.
+    """
+    for side in ({topic.source: topic for topic in topics}, {topic.name: topic for topic in topics}):
+        if all(name in side for name in names) and all(
+            _misfit(side[name], name, each) is None for name in names for each in read
+        ):
+            return {name: side[name] for name in names}
+    return {}
 
 
 def _choose_for_new(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:

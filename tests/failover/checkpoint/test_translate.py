@@ -104,6 +104,11 @@ GONE = replace(row(1, 31, None, verdict=Verdict.UNRESOLVED, by_hand=True), absen
             [*both(), row(0, 7, 70, topic="p")],
             {"0": '{"a.p":{"0":70},"a.o":{"0":3,"1":4}}'},
         ),
+        (
+            [O],
+            [*both(), *(replace(new(each, 8, "b.o"), topic="o") for each in range(2))],  # the other cluster's own o
+            {"0": '{"a.o":{"0":3,"1":4},"o":{"0":8,"1":8}}'},
+        ),
         ([O], [*both(), new(2, 5)], {"0": '{"a.o":{"0":3,"1":4,"2":5}}'}),
         ([O, "17"], [*both(), new(0, 6, "q")], {"0": '{"a.o":{"0":3,"1":4},"a.q":{"0":6}}'}),
         ([{"o": {**O["o"], 2: 32}}], [replace(each, spread=True) for each in both(verdict=Verdict.EARLY)], MOVED),
@@ -120,6 +125,7 @@ GONE = replace(row(1, 31, None, verdict=Verdict.UNRESOLVED, by_hand=True), absen
     ids=[
         "two sources of one topic move together",
         "several topics of one source move together",
+        "a topic of the other cluster that none has read is new, whatever this cluster calls so",
         "a new partition starts where the plan says",
         "a new topic goes to the only source",
         "fewer partitions are those that the plan spread them over",
