@@ -44,6 +44,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
         headline=headline,
         lead=_lead(plan, len(stopped)),
         figures=_figures(plan, entries, len(stopped)),
+        destination=escaped(plan.destination_name, LONGEST_NAME),
         cluster_id=plan.cluster_id,
         bootstrap_servers=plan.bootstrap_servers,
         source=Markup(" · ".join(source) or "not known"),
