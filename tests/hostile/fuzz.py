@@ -314,10 +314,5 @@ def words(corpus: Sequence[str], most: int = 3) -> st.SearchStrategy[str]:
     return st.sampled_from(corpus) | plain | plain
 
 
-def json_file(name: str) -> Any:
-    """A golden file of one JSON value."""
-    return json.loads((GOLDENS / name).read_text(encoding="utf-8"))
-
-
 def with_field(content: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return {**content, name: value}

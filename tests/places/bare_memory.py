@@ -1,13 +1,13 @@
-"""A store in memory with no room for anchors, and stores that fail or die at a chosen call."""
+"""A store in memory with no room for anchors, and the end of a process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.places.memory import MemoryStore
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, WriteResult
+from reconciler.ports import Capabilities, Change, Row, WriteResult
 
 
 class Killed(BaseException):
@@ -40,38 +40,3 @@ class BareStore(MemoryStore):
 
     def _bared(self, stored: StoredOffset) -> StoredOffset:
         return StoredOffset(stored.offset, None, stored.written_at_ms if self._dated else None)
-
-
-@dataclass
-class Faults:
-    """A fault at the n-th write to any of the stores that share it, ``before`` or ``after`` the write."""
-
-    at: int | None = None
-    before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
-    calls: list[str] = field(default_factory=list)
-
-    def around(self, name: str, write: Callable[[], WriteResult]) -> WriteResult:
-        self.calls.append(name)
-        now = len(self.calls) == self.at
-        if now and self.before:
-            self.before()
-        result = write()
-        if now and self.after:
-            self.after()
-        return result
-
-
-class Faulty:
-    """A store whose writes go through ``faults``."""
-
-    def __init__(self, store: OffsetStore, name: str, faults: Faults) -> None:
-        self._store = store
-        self._name = name
-        self._faults = faults
-
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        return self._faults.around(self._name, lambda: self._store.write(group, changes, reason=reason, now_ms=now_ms))
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)

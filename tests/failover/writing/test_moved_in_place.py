@@ -27,7 +27,6 @@ from tests.in_memory import GROUP, NOW, Memory, anchor, found, stored
 from tests.starting import moved, start_of, state_in_memory
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
-SIGNED = '[trust]\nrequire_signature = true\ntrusted_keys = ["ops.pub"]\n'
 
 
 def at_source(number: int, partition: int) -> StoredOffset:

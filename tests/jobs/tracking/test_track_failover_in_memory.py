@@ -12,8 +12,9 @@ from reconciler.core.verdicts import Verdict
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan
 from tests.in_memory import BEGIN, Memory, found
-from tests.jobs.tracking.tracked import BareStore, GroupStore, Tracked
+from tests.jobs.tracking.tracked import GroupStore, Tracked
 from tests.memory_log import MemoryLog
+from tests.places.bare_memory import BareStore
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 

@@ -14,7 +14,8 @@ from reconciler.jobs.tracking import source
 from reconciler.jobs.tracking.track import SOURCE, STATE, Tracker
 from reconciler.ports import OffsetStore, TopicPartition
 from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
-from tests.jobs.tracking.tracked import EVENTS, BareStore, Tracked, named
+from tests.jobs.tracking.tracked import EVENTS, Tracked, named
+from tests.places.bare_memory import BareStore
 
 
 @pytest.fixture(autouse=True)

@@ -31,8 +31,9 @@ from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
 from tests.failover.checkpoint.checkpoint_files import Files
 from tests.in_memory import GROUP, NOW, Memory
-from tests.jobs.tracking.tracked import EVENTS, STREAM, BareStore, GroupStore, Tracked, named
+from tests.jobs.tracking.tracked import EVENTS, STREAM, GroupStore, Tracked, named
 from tests.kafka.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.places.bare_memory import BareStore
 
 STREAMS = {"events": Stream("events", "a")}
 ONE_NAME = '[topics]\npolicy = "identity"\n'

@@ -28,18 +28,6 @@ STREAM = StreamPartition("events", "a", 0)
 ANA = Stamp("ana", NOW)
 
 
-class BareStore(MemoryStore):
-    """A store with no room for anchors."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_anchors=False)
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        rows = super().read(group, topics)
-        return [replace(row, stored=StoredOffset(row.stored.offset)) for row in rows]
-
-
 class GroupStore(MemoryStore):
     """A group's commits as an unmodified consumer makes them, at a cluster that a mirror syncs to."""
 

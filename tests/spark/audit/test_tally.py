@@ -21,7 +21,6 @@ from tests.spark.audit.test_stays import Numbers
 
 pytestmark = pytest.mark.system
 
-NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 UNITS = 3
 Names = dict[tuple[int, bytes], list[int]]
 
