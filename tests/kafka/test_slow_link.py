@@ -18,7 +18,7 @@ from reconciler.retry import PatientReader
 from tests.demo.lab.faults.slow_link import SlowLink, far_cluster
 from tests.kafka.bulk.readers import answered, bulk_reader
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]  # test_first_answers.py has the rule, in every run
 
 PARTITIONS, BATCH = 8, 400_000
 A_SECOND = 1_000_000

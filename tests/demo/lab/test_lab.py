@@ -14,7 +14,7 @@ from reconciler.demo.lab.kafka import FEATURES, java_command
 from tests.demo.lab.kafka import KafkaCluster, MirrorMaker
 from tests.demo.lab.test_lab_parts import is_alive
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]  # tests that use the lab would fail with it
 BACK_DATED = 1_500_000_000_000  # 2017: any retention would have removed it
 
 
@@ -100,7 +100,6 @@ def test_the_mirror_carries_records_whole_to_other_offsets(
     assert [m.key() for m in others] == [str(n).encode() for n in range(100, 120)]
 
 
-@pytest.mark.thorough
 def test_a_cluster_that_kafkas_tool_did_not_format_has_the_same_features(tmp_path: Path, kafka_jars: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()

@@ -92,6 +92,7 @@ def test_a_check_outlives_a_broker_that_dies_in_the_middle_of_every_kind_of_call
     assert [first.struck, second.struck, third.struck] == [True] * 3
 
 
+@pytest.mark.thorough
 def test_a_check_outlives_a_broker_that_dies_when_half_of_a_read_has_come(
     mortal: KafkaCluster, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_check_outlives_a_broker_that_dies_when_half_of_a_read_has_come(
 # ---------------------------------------------------------------- a broker that freezes
 
 
+@pytest.mark.thorough
 def test_a_broker_that_freezes_for_less_than_the_deadline_costs_only_time(mortal: KafkaCluster, jobs: Jobs) -> None:
     """At every kind of call: it is asked in vain, thaws, and is asked again."""
     kinds = ("log_starts", "log_ends", "offsets_for_times", "read")
@@ -217,6 +219,7 @@ def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> Non
     assert re.search(rf"a.{alone}-0{told}", aborted.err)
 
 
+@pytest.mark.thorough  # tests/kafka/test_engine_on_kafka.py reads them in every run
 def test_batches_larger_than_a_fetch_are_searched_all_the_same(clusters, topic_name: str) -> None:
     """In every partition: a broker gives a batch that is too large only for the first one it is asked for."""
     cluster, count = clusters.destination, 5
