@@ -44,6 +44,7 @@ APART = ("tests/lives/", "tests/spark/batches/lives/")
 """Simulated lives share nothing. Each case is a unit, or one worker would still have hundreds when the others end."""
 
 SLOWEST = (
+    "tests/soak/",
     "spark streams",
     "spark ranges",
     "hbase",

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.artifacts import kafka_jars
+from tests.demo.lab.kafka import Policy
 from tests.demo.lab.servers.postgresql import PostgresServer
 from tests.soak.choices import moves
 from tests.soak.estate import Estate, SoakFailed
@@ -17,25 +18,26 @@ from tests.soak.jobs import Jobs
 from tests.soak.story import Soak
 
 
-def soak(folder: Path, seed: int, count: int, *, with_faults: bool) -> None:
+def soak(folder: Path, seed: int, count: int, policy: Policy, *, with_faults: bool) -> None:
     """Play ``count`` moves below ``folder``. Raises SoakFailed at the first broken promise."""
     with ExitStack() as stack:
-        server = PostgresServer(folder / "postgresql")
-        stack.callback(server.stop)
-        server.start()
-        jobs = Jobs(folder, server.url())
+        sink, state = (stack.enter_context(PostgresServer(folder / name)) for name in ("sink", "state"))
+        jobs = Jobs(folder, sink.url())
         stack.callback(jobs.close)
-        story = Soak(Estate(folder, kafka_jars(lambda _: None), stack), jobs)
+        story = Soak(Estate(folder, kafka_jars(lambda _: None), state, stack, policy), jobs)
+        stack.callback(story.close)
         story.begin()
         for line in story.play(moves(seed, count, with_faults=with_faults)):
             print(json.dumps(line), flush=True)
-        print(json.dumps({"moves": count, "seed": seed, "produced": len(story.estate.produced), **story.finish()}))
+        end = {"moves": count, "seed": seed, "policy": policy, "produced": len(story.estate.produced)}
+        print(json.dumps({**end, "jobs": story.finish()}), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--moves", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", choices=("default", "identity"), default="default")
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--folder", type=Path, help="kept; else a temporary one is deleted")
     given = parser.parse_args()
@@ -44,7 +46,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
         try:
-            soak(folder, given.seed, given.moves, with_faults=not given.no_faults)
+            soak(folder, given.seed, given.moves, given.policy, with_faults=not given.no_faults)
         except SoakFailed as failed:
             print(f"FAILED: {failed}", file=sys.stderr)
             return 1

@@ -14,7 +14,7 @@ class Loss(StrEnum):
     PLANNED = "planned"
     """Producers stop, everything is delivered and read, then the jobs move."""
     LEFT = "left"
-    """The jobs stop in the middle of their work; the cluster and its mirror stay."""
+    """The jobs stop in the middle of their work; the cluster stays. The mirror is stopped, or hooks wait for it."""
     KILLED = "killed"
     """The cluster is killed with SIGKILL while the jobs run, and is back after they have moved."""
 
@@ -25,17 +25,31 @@ class Fault(StrEnum):
     MIRROR_KILLED = "mirror killed"
     MIRROR_HALTED = "mirror halted"
     """It delivers nothing in the last seconds before the move."""
+    LINK_CUT = "link cut"
+    """The mirror's link is slow, then its connections break before its records are acknowledged: it sends again."""
     DRIVER_KILLED = "driver killed"
+    TRACK_KILLED = "track killed"
+    PARTITION_ADDED = "partition added"
+    RETENTION = "retention"
+    """It deletes all records of the destination, just before the last ones are produced."""
+    COPY_RECREATED = "copy recreated"
+    """The destination's copy of the topic is deleted, and mirrored again from the start."""
+    STATE_AWAY = "state store away"
+    """It is killed while the jobs run, until they stop; and again, while a move and a hook are tried."""
     MOVE_KILLED = "move killed"
-    HOOK_KILLED = "hook killed"
+    TWO_OPERATORS = "two operators"
     CANCELLED = "cancelled"
     """The operator cancels the move after it was recorded, and asks for it again."""
-    ROLLED_BACK = "rolled back"
-    """A job's numbers are given back after its hook has written them, and it is moved again."""
     MOVED_TWICE = "moved twice"
     BROKER_RESTARTED = "broker restarted"
     """The destination, between the move and the hooks."""
-    PARTITION_ADDED = "partition added"
+    BROKER_LIES = "broker lies"
+    """The destination's answers to time lookups are wrong, for the move and its hooks."""
+    HOOK_KILLED = "hook killed"
+    TWO_HOOKS = "two hooks"
+    """Of one job, at once."""
+    ROLLED_BACK = "rolled back"
+    """A job's numbers are given back after its hook has written them, and it is moved again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +65,15 @@ class Move:
     delay: float
     victim: int
     """Which job a fault of one job meets, modulo their number."""
+    waits: bool
+    """Whether the hooks wait for the mirror, which then goes on, where the cluster is left."""
 
 
 def moves(seed: int, count: int, *, with_faults: bool = True) -> Iterator[Move]:
     """``count`` moves from ``a``, there and back in turn."""
     for number in range(1, count + 1):
         draw = random.Random(f"{seed}/{number}")
-        faults = draw.sample(list(Fault), draw.choice((0, 1, 1, 2))) if with_faults else []
+        faults = draw.sample(list(Fault), draw.choice((0, 1, 1, 2, 2))) if with_faults else []
         yield Move(
             number,
             to="ba"[(number - 1) % 2],
@@ -66,4 +82,5 @@ def moves(seed: int, count: int, *, with_faults: bool = True) -> Iterator[Move]:
             records=draw.randrange(100, 800),
             delay=draw.random(),
             victim=draw.randrange(1000),
+            waits=draw.random() < 0.5,
         )

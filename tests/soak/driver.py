@@ -5,6 +5,7 @@ It answers each line with one. A job is started from the file that its hook wrot
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
+from tests.failover.sinks.queries import DELTA
 from tests.soak.estate import ID
 from tests.spark.sessions import local_session
 
@@ -27,7 +29,7 @@ class Driver:
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
         self._database = database
-        self._spark = local_session("soak", spark_sql_shuffle_partitions="2")
+        self._spark = local_session("soak", **DELTA, spark_sql_shuffle_partitions="2")
         self._stop: dict[str, Callable[[], None]] = {}
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +37,10 @@ class Driver:
         if asked["do"] == "stop":
             self._stop.pop(name, lambda: None)()
             return {}
-        begin = {"files": self._files, "rows": self._rows, "sums": self._sums, "ranges": self._ranges}[name]
+        if name in ("files", "delta"):
+            begin = functools.partial(self._into, "json" if name == "files" else name, self._folder / name)
+        else:
+            begin = {"rows": self._rows, "sums": self._sums, "ranges": self._ranges}[name]
         self._stop[name] = begin(job(start=load(Path(asked["start"]).read_text(), asked["start"])))
         return {}
 
@@ -47,10 +52,10 @@ class Driver:
     def _read(self, own: Job) -> Any:
         return own.read(self._spark, {"maxOffsetsPerTrigger": PER_BATCH})
 
-    def _files(self, own: Job) -> Callable[[], None]:
-        """Ids into Spark's file sink."""
+    def _into(self, form: str, folder: Path, own: Job) -> Callable[[], None]:
+        """Ids into Spark's file sink, or Delta."""
         frame = self._read(own).selectExpr(IDS)
-        return self._track(own, frame.writeStream.format("json").option("path", str(self._folder / "files")))
+        return self._track(own, frame.writeStream.format(form).option("path", str(folder)))
 
     def _rows(self, own: Job) -> Callable[[], None]:
         """Ids into PostgreSQL, each batch in one transaction with its number."""
@@ -71,16 +76,19 @@ class Driver:
         return self._track(own, self._read(own).writeStream.foreachBatch(write))
 
     def _sums(self, own: Job) -> Callable[[], None]:
-        """Counts by key, in Spark's state."""
-        counted = self._read(own).selectExpr("cast(key as string) as name").groupBy("name").count()
+        """The ids of each thousand, in Spark's state: without its state, the newest list lacks the older ids."""
+        ids = self._read(own).selectExpr(IDS).selectExpr("id", "substring(id, 1, 5) as thousand")
+        listed = ids.groupBy("thousand").agg({"id": "collect_list"}).toDF("thousand", "ids")
 
         def write(batch: Any, number: int) -> None:
-            rows = {row["name"]: row["count"] for row in batch.collect()}
+            rows = {row["thousand"]: row["ids"] for row in batch.collect()}
             place = self._folder / "sums" / f"{number:08d}.json"
             place.parent.mkdir(exist_ok=True)
-            place.write_text(json.dumps(rows))
+            whole = place.with_suffix(".new")
+            whole.write_text(json.dumps(rows))
+            whole.replace(place)
 
-        return self._track(own, counted.writeStream.outputMode("update").foreachBatch(write))
+        return self._track(own, listed.writeStream.outputMode("update").foreachBatch(write))
 
     def _ranges(self, own: Job) -> Callable[[], None]:
         """Ids, range by range, at least once."""

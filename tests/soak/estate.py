@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
-from reconciler.demo.lab.kafka import Broker
-from reconciler.demo.lab.mirror import MirrorMaker
+from reconciler.demo.lab.in_use import delete_all
+from reconciler.demo.lab.kafka import HOST, Broker, free_ports
+from reconciler.state.jobs import JobState
+from reconciler.state.store import open_state
 from tests import ROOT
+from tests.demo.lab.faults.lying_link import LyingLink
+from tests.demo.lab.kafka import MirrorMaker, Policy
+from tests.demo.lab.servers.postgresql import PASSWORD, USER, PostgresServer
+from tests.soak.counting import Place
+from tests.soak.link import LIES, CutLink
 
 TOPIC, PARTITIONS, ID = "events", 3, "message-id"
 OTHER = {"a": "b", "b": "a"}
+SECRET = "SOAK_STATE_PASSWORD"
+"""The environment variable with the password of the state store, for commands and jobs."""
 COMMAND_S = 120.0
 """What a command may take on a busy machine."""
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
 
 
-_MIRROR = {"sync.group.offsets.enabled": "false"}
+_MIRROR = {"sync.group.offsets.enabled": "false", "tasks.max": "2"}
 
 
 class SoakFailed(AssertionError):
@@ -39,40 +50,143 @@ class Ended:
 
 @dataclass
 class Estate:
-    """Two clusters with MirrorMaker's default names; ``active`` is where producers write, and jobs live."""
+    """Two clusters; ``active`` is where producers write, and jobs live.
+
+    With MirrorMaker's default names there is a mirror each way. With one name (``identity``) there is one, from the
+    active cluster to the other: ``turn``.
+    """
 
     folder: Path
     jars: Path
+    state: PostgresServer
     until_the_end: ExitStack
+    policy: Policy = "default"
     active: str = "a"
     produced: list[str] = field(default_factory=list)
     partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ab", PARTITIONS))
-    """Of each cluster's own topic."""
+    """Of each cluster's topic to which producers write."""
     brokers: dict[str, Broker] = field(default_factory=dict)
+    links: dict[str, CutLink] = field(default_factory=dict)
+    """By cluster, how the mirror to it reaches it."""
+    lying: dict[str, LyingLink] = field(default_factory=dict)
+    """By cluster, how commands and jobs reach it while it lies."""
+    lies: bool = False
     mirrors: dict[str, MirrorMaker] = field(default_factory=dict)
     """By the cluster that they read."""
+    _mirror_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self) -> None:
+        os.environ[SECRET] = PASSWORD.replace(" ", "%20")
         for name in OTHER:
-            broker = Broker(name, self.folder / name, self.jars, properties=_REMEMBERS, heap="384m")
-            self.until_the_end.callback(broker.kill)
-            broker.launch()
-            self.brokers[name] = broker
-        for broker in self.brokers.values():
+            self._launch(name)
+        for name, broker in self.brokers.items():
             broker.wait_ready()
-            broker.create_topic(TOPIC, PARTITIONS)
-        for name in OTHER:
-            source, target = self.brokers[name], self.brokers[OTHER[name]]
-            mirror = MirrorMaker(
-                source, target, [TOPIC], self.folder / f"mirror-{name}", self.jars, connect=name, properties=_MIRROR
-            )
-            self.until_the_end.callback(lambda each=mirror: each.kill())
-            self.mirrors[name] = mirror.start()
+            if name == self.active or not self.one_name:
+                broker.create_topic(TOPIC, PARTITIONS)
+        for name in [self.active] if self.one_name else OTHER:
+            self.start_mirror(name)
+
+    def _launch(self, name: str) -> None:
+        """A broker with two more listeners, whose addresses are links': for the mirror that writes to it, and for
+        clients while it lies.
+        """
+        broker = Broker(name, self.folder / name, self.jars, properties=_REMEMBERS, heap="384m")
+        to_mirror, to_liar = (f"{HOST}:{port}" for port in free_ports(2))
+        self.links[name] = self.until_the_end.enter_context(CutLink(lambda: to_mirror))
+        self.lying[name] = self.until_the_end.enter_context(LyingLink(lambda: to_liar))
+        own = f"PLAINTEXT://{broker.bootstrap}"
+        broker.properties |= {
+            "listeners": f"{own},MIRROR://{to_mirror},LIAR://{to_liar},CONTROLLER://{HOST}:{broker.ports[1]}",
+            "advertised.listeners": f"{own},MIRROR://{self.links[name].address},LIAR://{self.lying[name].address}",
+            "listener.security.protocol.map": ",".join(
+                f"{each}:PLAINTEXT" for each in ("PLAINTEXT", "MIRROR", "LIAR", "CONTROLLER")
+            ),
+        }
+        self.until_the_end.callback(broker.kill)
+        broker.launch()
+        self.brokers[name] = broker
+
+    # ------------------------------------------------------------ mirrors
+
+    @property
+    def one_name(self) -> bool:
+        return self.policy == "identity"
+
+    def start_mirror(self, cluster: str, *, at_end: bool = False) -> None:
+        """Start a mirror from a cluster that knows nothing of earlier ones.
+
+        ``at_end``: it begins behind what is there now, as an operator has it who turns the direction round.
+        """
+        source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
+        name = f"{cluster}-{next(self._mirror_numbers)}"
+        own = {**_MIRROR, f"{target.name}.bootstrap.servers": self.links[target.name].address}
+        mirror = MirrorMaker(
+            source,
+            target,
+            [TOPIC],
+            self.folder / f"mirror-{name}",
+            self.jars,
+            policy=self.policy,
+            connect=name,
+            properties=own,
+        )
+        if at_end:
+            self._begin_at_end(source, target, f"mm2-offset.{name}.internal")
+        self.until_the_end.callback(mirror.kill)
+        self.mirrors[cluster] = mirror.start()
+
+    def _begin_at_end(self, source: Broker, target: Broker, topic: str) -> None:
+        """Write the positions of a mirror's Connect worker before it starts."""
+        from confluent_kafka import Producer
+
+        target.create_topic(topic, 1, {"cleanup.policy": "compact"})
+        producer = Producer({"bootstrap.servers": target.bootstrap})
+        for number, end in source.end_offsets(TOPIC).items():
+            where = {"cluster": source.name, "partition": number, "topic": TOPIC}
+            if end:
+                key = json.dumps(["MirrorSourceConnector", where], separators=(",", ":"))
+                producer.produce(topic, json.dumps({"offset": end - 1}, separators=(",", ":")), key)
+        if producer.flush(30):
+            raise SoakFailed(f"the positions of a mirror were not taken by {target.name}")
+
+    def turn(self, to: str) -> None:
+        """With one name: end the mirror to the cluster that is active from now on, and begin the one from it."""
+        if self.one_name:
+            self.mirrors.pop(OTHER[to]).kill()
+            self.start_mirror(to, at_end=True)
+
+    def restart_mirror(self, cluster: str) -> None:
+        self.mirrors[cluster].kill()
+        self.mirrors[cluster].start()
+
+    def delivered(self, cluster: str, seconds: float = 120) -> None:
+        """Wait until the mirror from a cluster has delivered everything."""
+        mirror = self.mirrors[cluster]
+        until = time.monotonic() + seconds
+        source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
+        while not target.ends_as(mirror.target_topic(TOPIC), source, TOPIC):
+            if not mirror.process.running or time.monotonic() > until:
+                raise SoakFailed(f"the mirror from {cluster} does not deliver: {mirror.process.log_tail()}")
+            time.sleep(0.2)
+
+    def recreate_copy(self) -> None:
+        """Delete the other cluster's copy of the active cluster's topic, and mirror it again from the start."""
+        mirror, target = self.mirrors[self.active], self.brokers[OTHER[self.active]]
+        mirror.kill()
+        topic = mirror.target_topic(TOPIC)
+        for answer in target.admin().delete_topics([topic], operation_timeout=30).values():
+            answer.result(30)
+        target.wait_until(lambda: not target.partitions(topic), 30, f"the end of {topic}")
+        self.start_mirror(self.active)
 
     # ------------------------------------------------------------ records
 
     def topics(self, cluster: str) -> list[str]:
-        return [TOPIC, f"{OTHER[cluster]}.{TOPIC}"]
+        return [TOPIC] if self.one_name else [TOPIC, f"{OTHER[cluster]}.{TOPIC}"]
+
+    def names(self, cluster: str) -> dict[str, str]:
+        """By the origin of a stream, its topic on a cluster."""
+        return {name: TOPIC if self.one_name or name == cluster else f"{name}.{TOPIC}" for name in OTHER}
 
     def produce(self, count: int) -> None:
         """Write records with new ids to the active cluster, in the order of their ids in each partition."""
@@ -92,27 +206,38 @@ class Estate:
             raise SoakFailed(f"records were not taken by {self.active}")
 
     def add_partition(self) -> None:
-        """One more partition of the active cluster's own topic."""
+        """One more partition of the topic to which producers write; with one name, the mirror adds it to the other."""
         from confluent_kafka.admin import NewPartitions
 
         broker = self.brokers[self.active]
-        self.partitions[self.active] += 1
-        wanted = self.partitions[self.active]
+        wanted = self.partitions[self.active] + 1
+        for name in OTHER if self.one_name else [self.active]:
+            self.partitions[name] = wanted
         for answer in broker.admin().create_partitions([NewPartitions(TOPIC, wanted)]).values():
             answer.result(30)
         broker.wait_until(lambda: len(broker.end_offsets(TOPIC)) == wanted, 30, "the new partition")
 
-    def held(self, cluster: str) -> set[str]:
-        """The ids of all records on a cluster that the jobs read there."""
-        return set(itertools.chain.from_iterable(self._ids(cluster, topic) for topic in self.topics(cluster)))
+    def delete_all(self, cluster: str) -> None:
+        """As retention does, on the topics that jobs read there."""
+        for topic in self.topics(cluster):
+            delete_all(self.brokers[cluster], topic)
 
-    def _ids(self, cluster: str, topic: str) -> Iterator[str]:
+    def log(self, cluster: str) -> dict[str, list[Place]]:
+        """All records on a cluster that the jobs read there, by their ids."""
+        found: dict[str, list[Place]] = {}
+        for topic in self.topics(cluster):
+            for name, place in self._records(cluster, topic):
+                found.setdefault(name, []).append(place)
+        return found
+
+    def _records(self, cluster: str, topic: str) -> Iterator[tuple[str, Place]]:
         from confluent_kafka import Consumer, TopicPartition
 
         broker = self.brokers[cluster]
         ends = {number: end for number, end in broker.end_offsets(topic).items() if end}
         settings = {"bootstrap.servers": broker.bootstrap, "group.id": "counts", "enable.auto.commit": False}
-        with closing(Consumer({**settings, "enable.partition.eof": True})) as consumer:
+        own = {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        with closing(Consumer({**settings, **own})) as consumer:
             consumer.assign([TopicPartition(topic, number, 0) for number in ends])
             left = set(ends)
             while left:
@@ -120,62 +245,76 @@ class Estate:
                 if message is None:
                     raise SoakFailed(f"{topic} on {cluster} cannot be read")
                 if message.error() is None:
-                    yield message.value().decode()
+                    yield message.value().decode(), Place(topic, message.partition(), message.offset())
                 else:
                     left.discard(message.partition())
-
-    def delivered(self, cluster: str, seconds: float = 120) -> None:
-        """Wait until the mirror from a cluster has delivered everything."""
-        mirror = self.mirrors[cluster]
-        until = time.monotonic() + seconds
-        source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
-        while not target.ends_as(f"{cluster}.{TOPIC}", source, TOPIC):
-            if not mirror.process.running or time.monotonic() > until:
-                raise SoakFailed(f"the mirror from {cluster} does not deliver: {mirror.process.log_tail()}")
-            time.sleep(0.2)
-
-    def restart_mirror(self, cluster: str) -> None:
-        self.mirrors[cluster].kill()
-        self.mirrors[cluster].start()
 
     # ------------------------------------------------------------ the product
 
     @property
     def config(self) -> Path:
-        return self.folder / "reconciler.toml"
+        return self.folder / ("lying.toml" if self.lies else "reconciler.toml")
 
     def configure(self, jobs: Mapping[str, str]) -> None:
-        """``jobs``: their places."""
-        text = "".join(
-            f'[clusters.{name}]\nbootstrap_servers = "{each.bootstrap}"\n' for name, each in self.brokers.items()
-        )
-        text += f'[state]\nstore = "sqlite:///{self.folder}/state.db"\n'
-        for name, place in jobs.items():
-            text += (
-                f'[[jobs]]\nname = "{name}"\nhome = "a"\ntopics = ["{TOPIC}"]\norigins = ["a", "b"]\nnew = "earliest"\n'
-            )
-            text += f'offsets = "{place}"\n[jobs.identity]\nid = "header:{ID}"\nunique_ids = true\n'
-        self.config.write_text(text)
+        """``jobs``: their settings of the place and the sink."""
+        for self.lies in (True, False):
+            addresses = {
+                name: self.lying[name].address if self.lies else each.bootstrap for name, each in self.brokers.items()
+            }
+            self.config.write_text(self._configuration(jobs, addresses))
 
-    def begin(self, *words: object) -> subprocess.Popen[str]:
+    def _configuration(self, jobs: Mapping[str, str], addresses: Mapping[str, str]) -> str:
+        text = "".join(f'[clusters.{name}]\nbootstrap_servers = "{each}"\n' for name, each in addresses.items())
+        store = f"postgresql://{USER}:${{{SECRET}}}@{self.state.host}/postgres"
+        text += f'[topics]\npolicy = "{self.policy}"\n[state]\nstore = "{store}"\n'
+        origins = "" if self.one_name else 'origins = ["a", "b"]\n'
+        for name, place in jobs.items():
+            text += f'[[jobs]]\nname = "{name}"\nhome = "a"\ntopics = ["{TOPIC}"]\n{origins}new = "earliest"\n{place}\n'
+            text += f'[jobs.identity]\nid = "header:{ID}"\nunique_ids = true\n'
+        return text
+
+    @contextmanager
+    def lied_to(self, cluster: str, number: int) -> Iterator[None]:
+        """Commands ask a cluster that gives the ``number``-th kind of wrong answers."""
+        link = self.lying[cluster]
+        self.lies, link.lie = True, LIES[number % len(LIES)]
+        link.newest_ms = 0 if number % len(LIES) == len(LIES) - 1 else None
+        try:
+            yield
+        finally:
+            self.lies, link.lie, link.newest_ms = False, None, None
+
+    def state_of(self, job: str) -> JobState:
+        """What the state store has of a job."""
+        return JobState(open_state(self.state.url()), job)
+
+    def begin(self, *words: object, output: int | TextIO = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command of the product."""
         command, *options = [str(word) for word in words]
         return subprocess.Popen(
             [sys.executable, "-m", "reconciler", command, "-c", str(self.config), *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
         )
 
     def run(self, *words: object, codes: Sequence[int] = (0,)) -> Ended:
         """Run a command to its end. Raises SoakFailed if it ends otherwise than ``codes`` say."""
-        running = self.begin(*words)
+        return self.ended(self.begin(*words), codes)
+
+    def at_once(self, *commands: Sequence[object], codes: Sequence[int]) -> None:
+        """Run commands side by side. Raises SoakFailed as ``run`` does."""
+        for each in [self.begin(*words) for words in commands]:
+            self.ended(each, codes)
+
+    def ended(self, running: subprocess.Popen[str], codes: Sequence[int]) -> Ended:
         out, err = running.communicate(timeout=COMMAND_S)
         ended = Ended(running.returncode, out, err)
         if ended.code not in codes:
-            raise SoakFailed(f"`reconciler {' '.join(map(str, words))}` ended with {ended.code}:\n{out}{err}")
+            words = " ".join(map(str, running.args)) if isinstance(running.args, list) else running.args
+            raise SoakFailed(f"`{words}` ended with {ended.code}:\n{out}{err}")
         return ended
 
     def killed(self, after_s: float, *words: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ from reconciler.state.start import START_VARIABLE, load
 from tests import ROOT
 from tests.soak.estate import SoakFailed
 
-IN_SPARK = ("files", "rows", "sums", "ranges")
+IN_SPARK = ("files", "delta", "rows", "sums", "ranges")
+AT_LEAST_ONCE = ("ranges", "group")
+"""What they have processed, and not stored, comes again: their sinks are plain files."""
 GROUP = "group"
 ALL = (*IN_SPARK, GROUP)
 
@@ -32,10 +35,17 @@ class Jobs:
     consumer: subprocess.Popen[bytes] | None = None
     running: set[str] = field(default_factory=set)
     _log: TextIO | None = None
+    _read: dict[str, list[str]] = field(default_factory=dict)
+    """The ids in a sink's files that never change."""
+    _lists: dict[str, tuple[int, dict[str, list[str]]]] = field(default_factory=dict)
+    """By file of ``sums``: its time, and its lists."""
 
-    def places(self) -> dict[str, str]:
-        queries = {name: f"checkpoint:{self.folder}/checkpoints/{name}" for name in ("files", "rows", "sums")}
-        return {**queries, "ranges": f"sqlite:///{self.folder}/ranges.db", GROUP: "kafka-group:"}
+    def settings(self) -> dict[str, str]:
+        """Each job's place, and its sink where the product can ask it."""
+        queries = {name: f"checkpoint:{self.folder}/checkpoints/{name}" for name in ("files", "delta", "rows", "sums")}
+        places = {**queries, "ranges": f"sqlite:///{self.folder}/ranges.db", GROUP: "kafka-group:"}
+        sinks = {name: f'\nsink = "{name}:{self.folder}/{name}"' for name in ("files", "delta")}
+        return {name: f'offsets = "{place}"{sinks.get(name, "")}' for name, place in places.items()}
 
     def prepare(self) -> None:
         import psycopg
@@ -121,13 +131,14 @@ class Jobs:
     # ------------------------------------------------------------ what was processed
 
     def processed(self, name: str) -> Counter[str]:
-        """How often each id is in the job's sink; of ``sums``, how many records each key counts."""
-        found: Callable[[], Counter[str]] = {
+        """How often each id is in the job's sink."""
+        found: dict[str, Callable[[], Counter[str]]] = {
             "files": self._in_files,
+            "delta": self._in_delta,
             "rows": self._in_rows,
             "sums": self._in_sums,
-        }.get(name, lambda: self._in_lines(name))
-        return found()
+        }
+        return found[name]() if name in found else self._in_lines(name)
 
     def _in_files(self) -> Counter[str]:
         """By the sink's own log: files that are in the folder only are of a batch that did not end."""
@@ -135,8 +146,30 @@ class Jobs:
         for file in (self.folder / "files" / "_spark_metadata").glob("[0-9]*"):
             lines = [json.loads(line) for line in file.read_text().splitlines()[1:]]
             paths |= {each["path"].removeprefix("file://") for each in lines}
-        texts = (Path(each).read_text() for each in paths)
-        return Counter(json.loads(line)["id"] for text in texts for line in text.splitlines())
+
+        def ids(path: str) -> list[str]:
+            return [json.loads(line)["id"] for line in Path(path).read_text().splitlines()]
+
+        return self._of_all(paths, ids)
+
+    def _in_delta(self) -> Counter[str]:
+        import pyarrow.parquet
+        from deltalake import DeltaTable
+
+        table = self.folder / "delta"
+        if not (table / "_delta_log").exists():
+            return Counter()
+
+        def ids(path: str) -> list[str]:
+            return list(pyarrow.parquet.read_table(path, columns=["id"])["id"].to_pylist())
+
+        return self._of_all(set(DeltaTable(str(table)).file_uris()), ids)
+
+    def _of_all(self, paths: set[str], ids: Callable[[str], list[str]]) -> Counter[str]:
+        """The ids in files that never change."""
+        for path in paths - self._read.keys():
+            self._read[path] = ids(path)
+        return Counter(itertools.chain.from_iterable(self._read[path] for path in paths))
 
     def _in_rows(self) -> Counter[str]:
         import psycopg
@@ -145,10 +178,15 @@ class Jobs:
             return Counter(dict(connection.execute("SELECT id, n FROM rows").fetchall()))
 
     def _in_sums(self) -> Counter[str]:
-        found: dict[str, int] = {}
-        for file in sorted((self.folder / "sums").glob("*.json")):
-            found |= json.loads(file.read_text() or "{}")
-        return Counter(found)
+        """The newest list of each bucket. A batch that is repeated replaces its file."""
+        for file in (self.folder / "sums").glob("*.json"):
+            written = file.stat().st_mtime_ns
+            if self._lists.get(file.name, (0,))[0] != written:
+                self._lists[file.name] = (written, json.loads(file.read_text()))
+        newest: dict[str, list[str]] = {}
+        for _, (_, lists) in sorted(self._lists.items()):
+            newest |= lists
+        return Counter(itertools.chain.from_iterable(newest.values()))
 
     def _in_lines(self, name: str) -> Counter[str]:
         file = self.folder / f"{name}.txt"

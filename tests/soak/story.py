@@ -2,57 +2,84 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from reconciler.plan.document import parse_plan
-from reconciler.state.start import PLAN_VARIABLE
 from tests.soak.choices import Fault, Loss, Move
+from tests.soak.counting import Log, again, delivered_late, not_stored, shown
 from tests.soak.estate import OTHER, Estate, SoakFailed
-from tests.soak.jobs import ALL, GROUP, IN_SPARK, Jobs
+from tests.soak.jobs import ALL, AT_LEAST_ONCE, GROUP, IN_SPARK, Jobs
 
 DRAINED_S = 180.0
 USUAL_MOVE_S, USUAL_HOOK_S = 2.0, 3.0
+WAIT_S = 60
+"""How long hooks wait for a mirror that goes on."""
+BATCH = 200
+"""More than what a job processes before it stores its numbers."""
+
+
+@dataclass
+class Counted:
+    """What was there at one moment: each job's ids, and a cluster's records."""
+
+    processed: dict[str, Counter[str]]
+    log: Log
 
 
 @dataclass
 class Soak:
     estate: Estate
     jobs: Jobs
-    seen: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
-    """By job, how many records it had processed more than once at the last count."""
-
-    shown: dict[str, int] = field(default_factory=dict)
-    """By job, how many records its last plan says come again at most."""
+    tracking: subprocess.Popen[str] | None = None
+    last: Counted = field(default_factory=lambda: Counted({name: Counter() for name in ALL}, {}))
+    """At the end of the last move, on the cluster that is active."""
+    left: dict[str, Counter[str]] = field(default_factory=dict)
+    """What each job had processed when it was stopped for this move."""
+    then: Log = field(default_factory=dict)
+    """The destination's records before the hooks planned."""
+    plans: dict[str, int] = field(default_factory=dict)
+    """By job, the number of its newest plan before this move."""
+    accepted: tuple[str, ...] = ()
+    """The operator's decision of this move."""
 
     def begin(self) -> None:
-        """Both clusters, the mirrors, the state store, and all jobs at home."""
+        """Both clusters with a copy on the other one, the state store, and all jobs at home."""
         self.estate.start()
+        self.estate.produce(30)
+        self.estate.delivered(self.estate.active)
         self.jobs.prepare()
-        self.estate.configure(self.jobs.places())
+        self.estate.configure(self.jobs.settings())
         self.estate.run("init")
         for name in ALL:
             self.jobs.start(name, self._hook(name))
+        self._track()
 
     def play(self, moves: Iterator[Move]) -> Iterator[dict[str, Any]]:
         """The moves, one line each."""
         for move in moves:
             begun = time.monotonic()
             steps = {}
-            for step in (self._work, self._leave, self._move, self._arrive, self._settle):
+            for step in (self._work, self._leave, self._over, self._settle):
                 before = time.monotonic()
-                step(move)
+                try:
+                    step(move)
+                except SoakFailed as failed:
+                    raise SoakFailed(f"{move}, {step.__name__.strip('_')}: {failed}") from failed
                 steps[step.__name__.strip("_")] = round(time.monotonic() - before, 1)
             yield {
                 "move": move.number,
+                "policy": self.estate.policy,
                 "to": move.to,
                 "loss": move.loss,
                 "faults": list(move.faults),
+                "accepted": list(self.accepted),
                 "produced": len(self.estate.produced),
                 "jobs": self._count(move),
                 "seconds": round(time.monotonic() - begun, 1),
@@ -60,82 +87,163 @@ class Soak:
             }
 
     def finish(self) -> dict[str, Any]:
-        """Everything is delivered everywhere: each job has processed every record that was produced."""
-        for cluster in OTHER:
-            self.estate.delivered(cluster)
-        self._drained(set(self.estate.produced))
-        return {name: self._sum(name) for name in ALL}
+        """Everything is delivered: each job has processed every record that its cluster holds.
+
+        With default names, these are all that were produced. With one name, ``elsewhere`` are those that only the
+        other cluster holds, or held: it was killed before they were delivered.
+        """
+        estate = self.estate
+        for cluster in estate.mirrors:
+            estate.delivered(cluster)
+        self._drained()
+        log, result = estate.log(estate.active), {}
+        for name in ALL:
+            found, before = self.jobs.processed(name), self.last.processed[name]
+            self._bounded(name, again(found) - again(before), self._sent_again(name, log), "at the end")
+            unread = len(set(estate.produced) - found.keys())
+            if unread and not estate.one_name:
+                raise SoakFailed(f"at the end: {name} has not read {unread} records that were produced")
+            result[name] = {"processed": found.total(), "again": again(found), "elsewhere": unread}
+        return result
+
+    def close(self) -> None:
+        self._end_tracking(kill=True)
 
     # ------------------------------------------------------------ before the move
 
     def _work(self, move: Move) -> None:
         """Producers write and jobs read on the cluster that will be left."""
-        estate, mirror = self.estate, self.estate.mirrors[self.estate.active]
-        if Fault.PARTITION_ADDED in move.faults:
-            estate.add_partition()
+        estate, faults, self.accepted = self.estate, move.faults, ()
         before = {name: self.jobs.processed(name).total() for name in ALL}
+        if Fault.PARTITION_ADDED in faults:
+            estate.add_partition()
         estate.produce(move.records // 2)
         self._await("work", lambda: all(self.jobs.processed(name).total() > before[name] for name in ALL))
-        if Fault.MIRROR_KILLED in move.faults:
+        if Fault.COPY_RECREATED in faults:
+            estate.recreate_copy()
+            estate.delivered(estate.active)
+        if Fault.RETENTION in faults:
+            self._pass_by_retention(move.to)
+        if Fault.MIRROR_KILLED in faults:
             estate.restart_mirror(estate.active)
-        if Fault.MIRROR_HALTED in move.faults:
-            mirror.process.pause()
-        if Fault.DRIVER_KILLED in move.faults:
+        if Fault.MIRROR_HALTED in faults:
+            estate.mirrors[estate.active].process.pause()
+        if Fault.DRIVER_KILLED in faults:
             self.jobs.kill_driver()
             for name in IN_SPARK:
                 self.jobs.start(name, self._hook(name))
+        if Fault.TRACK_KILLED in faults:
+            self._end_tracking(kill=True)
+            self._track()
+        if Fault.STATE_AWAY in faults:
+            estate.state.kill()
+        link = estate.links[move.to]
+        if Fault.LINK_CUT in faults:
+            link.bytes_a_second = 50
         estate.produce(move.records - move.records // 2)
-        if Fault.MIRROR_HALTED in move.faults and move.loss is Loss.PLANNED:
-            mirror.process.resume()
+        if Fault.LINK_CUT in faults:
+            time.sleep(0.5 + move.delay)
+            link.cut()
+        if Fault.MIRROR_HALTED in faults and move.loss is Loss.PLANNED:
+            estate.mirrors[estate.active].process.resume()
+
+    def _pass_by_retention(self, cluster: str) -> None:
+        for name in self.estate.mirrors:
+            self.estate.delivered(name)
+        self._drained()
+        self.estate.delete_all(cluster)
 
     def _leave(self, move: Move) -> None:
-        estate = self.estate
+        estate, mirror = self.estate, self.estate.mirrors[self.estate.active]
         if move.loss is Loss.PLANNED:
-            self._drained(estate.held(estate.active))
+            self._drained()
             estate.delivered(estate.active)
         elif move.loss is Loss.KILLED:
             time.sleep(2 * move.delay)
             estate.brokers[estate.active].kill()
+        if Fault.STATE_AWAY in move.faults:
+            estate.state.start()
         self.jobs.stop_all()
+        self._end_tracking()
         if move.loss is not Loss.KILLED:
             estate.run("track", "--job", GROUP, "--once")
+        if self._waits(move):
+            mirror.process.resume()
+        else:
+            mirror.process.pause()
+        self.left = {name: self.jobs.processed(name) for name in ALL}
+        self.plans = {name: max(estate.state_of(name).plans(), default=0) for name in ALL}
+
+    def _waits(self, move: Move) -> bool:
+        return move.waits and move.loss is Loss.LEFT
+
+    # ------------------------------------------------------------ the move
+
+    def _over(self, move: Move) -> None:
+        lies = Fault.BROKER_LIES in move.faults
+        with self.estate.lied_to(move.to, move.victim) if lies else contextlib.nullcontext():
+            self._move(move)
+            self._arrive(move)
 
     def _move(self, move: Move) -> None:
-        words = ("move", "--to", move.to, "--yes")
-        if Fault.MOVE_KILLED in move.faults:
-            self.estate.killed(move.delay * USUAL_MOVE_S, *words)
-        self.estate.run(*words)
-        if Fault.CANCELLED in move.faults:
-            self.estate.run("move", "--cancel", "--yes")
-            self.estate.run(*words)
-        if Fault.MOVED_TWICE in move.faults:
-            self.estate.run(*words, codes=(0, 5))
-        if Fault.BROKER_RESTARTED in move.faults:
-            self.estate.brokers[move.to].kill()
-            self.estate.brokers[move.to].start()
+        estate, faults, words = self.estate, move.faults, ("move", "--to", move.to, "--yes")
+        if Fault.STATE_AWAY in faults:
+            estate.state.kill()
+            estate.run(*words, codes=(6,))
+            estate.run(*self._hook_words(ALL[move.victim % len(ALL)]), codes=(6,))
+            estate.state.start()
+        if Fault.MOVE_KILLED in faults:
+            estate.killed(move.delay * USUAL_MOVE_S, *words)
+        if Fault.TWO_OPERATORS in faults:
+            estate.at_once(words, words, codes=(0, 4, 5))
+        self._decide(words)
+        if Fault.CANCELLED in faults:
+            estate.run("move", "--cancel", "--yes")
+            self._decide(words)
+        if Fault.MOVED_TWICE in faults:
+            estate.run(*words, codes=(0, 5))
+        if Fault.BROKER_RESTARTED in faults:
+            estate.brokers[move.to].kill()
+            estate.brokers[move.to].start()
+
+    def _decide(self, words: Sequence[object]) -> None:
+        """Move all jobs. If records are gone that may be unread, as after retention, the operator accepts that."""
+        self.accepted = ()
+        ended = self.estate.run(*words, codes=(0, 4))
+        if ended.code == 4:
+            if "lost" not in ended.out:
+                raise SoakFailed(f"a move needs another decision than to accept lost:\n{ended.out}{ended.err}")
+            self.accepted = ("--accept", "lost")
+            for name in ALL:
+                self.estate.run(*words, "--job", name, *self.accepted)
 
     def _arrive(self, move: Move) -> None:
         """Each job's hook, two at a time, and its start."""
-        victim = ALL[move.victim % len(ALL)]
+        estate, victim = self.estate, ALL[move.victim % len(ALL)]
+        self.then = estate.log(move.to)
         if Fault.HOOK_KILLED in move.faults:
-            self.estate.killed(move.delay * USUAL_HOOK_S, *self._hook_words(victim))
+            estate.killed(move.delay * USUAL_HOOK_S, *self._hook_words(victim))
+        if Fault.TWO_HOOKS in move.faults:
+            one, two = self._hook_words(victim), self._hook_words(victim, file=f"{victim}-2.env")
+            estate.at_once(one, two, codes=(0, 4, 5, 7))
         if Fault.ROLLED_BACK in move.faults:
             self._hook(victim)
-            self.estate.run("rollback", "--job", victim, "--yes")
-            self.estate.run("move", "--to", move.to, "--job", victim, "--yes")
+            estate.run("rollback", "--job", victim, "--yes")
+            estate.run("move", "--to", move.to, "--job", victim, "--yes", *self.accepted)
+        wait = ("--wait", WAIT_S) if self._waits(move) else ()
         with ThreadPoolExecutor(2) as pool:
-            found = dict(zip(ALL, pool.map(self._hook, ALL), strict=True))
+            found = dict(zip(ALL, pool.map(lambda name: self._hook(name, *wait), ALL), strict=True))
         for name, variables in found.items():
             self.jobs.start(name, variables)
-        self.estate.active = move.to
-        self.shown = {name: _again(variables) for name, variables in found.items()}
+        estate.active = move.to
 
-    def _hook_words(self, name: str) -> tuple[object, ...]:
+    def _hook_words(self, name: str, *words: object, file: str = "") -> tuple[object, ...]:
         folder = self.estate.folder
-        return ("hook", "--job", name, "--plans", folder / "plans", "--env-file", folder / f"{name}.env")
+        env = folder / (file or f"{name}.env")
+        return ("hook", "--job", name, "--plans", folder / "plans", "--env-file", env, *self.accepted, *words)
 
-    def _hook(self, name: str) -> dict[str, str]:
-        self.estate.run(*self._hook_words(name))
+    def _hook(self, name: str, *words: object) -> dict[str, str]:
+        self.estate.run(*self._hook_words(name, *words))
         text = (self.estate.folder / f"{name}.env").read_text()
         return dict(word.split("=", 1) for word in shlex.split(text))
 
@@ -145,11 +253,19 @@ class Soak:
         """What was down is up again; the jobs read all that their cluster holds."""
         estate, left = self.estate, OTHER[move.to]
         if move.loss is Loss.KILLED:
+            if estate.one_name:
+                estate.mirrors[left].kill()
             estate.brokers[left].start()
-            estate.restart_mirror(move.to)
-        estate.mirrors[left].process.resume()
+            if not estate.one_name:
+                estate.restart_mirror(move.to)
+        with contextlib.suppress(ProcessLookupError):
+            estate.mirrors[left].process.resume()
+        if move.loss is not Loss.KILLED and estate.one_name:
+            estate.delivered(left)
+        estate.turn(move.to)
+        self._track()
         estate.produce(30)
-        self._drained(estate.held(move.to))
+        self._drained()
 
     def _await(self, what: str, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + DRAINED_S
@@ -158,44 +274,56 @@ class Soak:
                 raise SoakFailed(f"the jobs do not {what}")
             time.sleep(0.2)
 
-    def _drained(self, ids: set[str]) -> None:
-        """Wait until every job has processed these ids. Raises SoakFailed with what is missing."""
+    def _drained(self) -> None:
+        """Wait until every job has processed all that the active cluster holds. Raises SoakFailed if it does not."""
         until = time.monotonic() + DRAINED_S
-        missing: dict[str, Any] = {}
-        while time.monotonic() < until:
-            missing = {name: lacking for name in ALL if (lacking := self._lacking(name, ids))}
-            if not missing:
-                return
-            time.sleep(0.3)
-        raise SoakFailed(f"not processed: {missing}")
+        ids = self.estate.log(self.estate.active).keys()
+        missing = dict.fromkeys(ALL, ids - set())
+        while missing:
+            missing = {name: lacking for name in missing if (lacking := ids - self.jobs.processed(name).keys())}
+            if missing and time.monotonic() > until:
+                found = {name: (len(lacking), sorted(lacking)[:5]) for name, lacking in missing.items()}
+                raise SoakFailed(f"not processed: {found}")
+            time.sleep(0.3 if missing else 0)
 
-    def _lacking(self, name: str, ids: set[str]) -> Any:
-        found = self.jobs.processed(name)
-        if name == "sums":
-            return max(0, len(ids) - found.total())
-        lacking = sorted(ids - found.keys())
-        return (len(lacking), lacking[:5]) if lacking else None
+    # ------------------------------------------------------------ what came again
 
-    def _sum(self, name: str) -> dict[str, int]:
-        found = self.jobs.processed(name)
-        distinct = len(self.estate.produced) if name == "sums" else len(found)
-        return {"processed": found.total(), "again": max(0, found.total() - distinct)}
+    def _sent_again(self, name: str, log: Log) -> int:
+        """The copies that mirrors have added since the last count."""
+        return delivered_late(self.last.processed[name].keys(), self.last.log, log)
 
     def _count(self, move: Move) -> dict[str, Any]:
         """What came again since the last count, beside what was shown. Raises SoakFailed if it is more."""
-        result = {}
+        result, estate = {}, self.estate
+        processed = {name: self.jobs.processed(name) for name in ALL}
+        now, old = estate.log(move.to), estate.log(OTHER[move.to])
         for name in ALL:
-            again = self._sum(name)["again"]
-            came, self.seen[name] = again - self.seen[name], again
-            result[name] = {"again": came, "shown": self.shown[name]}
-            if came > self.shown[name]:
-                raise SoakFailed(f"move {move.number}: {name} read {came} again, {self.shown[name]} were shown")
+            left, plans = self.left[name], estate.state_of(name).plans()
+            before = again(left) - again(self.last.processed[name])
+            killed = BATCH if Fault.DRIVER_KILLED in move.faults and name == "ranges" else 0
+            self._bounded(name, before, self._sent_again(name, old) + killed, f"move {move.number}, before it")
+            came, most = again(processed[name]) - again(left), shown(plans, self.plans[name])
+            late = delivered_late(left.keys(), self.then, now)
+            if name in AT_LEAST_ONCE:
+                late += not_stored(left.keys(), plans, old, estate.names(OTHER[move.to]))
+            self._bounded(name, came, most + late, f"move {move.number}")
+            numbers = {"again": came, "shown": most, "late": late, "before": before}
+            result[name] = {"processed": processed[name].total(), **numbers}
+        self.last = Counted(processed, now)
         return result
 
+    def _bounded(self, name: str, came: int, most: int, when: str) -> None:
+        if came > most:
+            raise SoakFailed(f"{when}: {name} read {came} again, at most {most} were to come")
 
-def _again(variables: Mapping[str, str]) -> int:
-    """The records that a start's plan says come again at most."""
-    if PLAN_VARIABLE not in variables:
-        return 0
-    plan = parse_plan(Path(variables[PLAN_VARIABLE]).read_text())
-    return sum(row.replay_at_most or 0 for job in plan.starts.jobs for row in job.partitions)
+    # ------------------------------------------------------------ track
+
+    def _track(self) -> None:
+        with (self.estate.folder / "track.log").open("a") as log:
+            self.tracking = self.estate.begin("track", "--job", GROUP, "--every", 1, output=log)
+
+    def _end_tracking(self, *, kill: bool = False) -> None:
+        if self.tracking is not None:
+            self.tracking.kill() if kill else self.tracking.terminate()
+            self.tracking.wait(60)
+            self.tracking = None
