@@ -57,8 +57,7 @@ class Soak:
         self.jobs.prepare()
         self.estate.configure(self.jobs.settings())
         self.estate.run("init")
-        for name in ALL:
-            self.jobs.start(name, self._hook(name))
+        self._start(ALL)
         self._track()
 
     def play(self, moves: Iterator[Move]) -> Iterator[dict[str, Any]]:
@@ -130,8 +129,7 @@ class Soak:
             estate.mirrors[estate.active].process.pause()
         if Fault.DRIVER_KILLED in faults:
             self.jobs.kill_driver()
-            for name in IN_SPARK:
-                self.jobs.start(name, self._hook(name))
+            self._start(IN_SPARK)
         if Fault.TRACK_KILLED in faults:
             self._end_tracking(kill=True)
             self._track()
@@ -218,7 +216,7 @@ class Soak:
                 self.estate.run(*words, "--job", name, *self.accepted)
 
     def _arrive(self, move: Move) -> None:
-        """Each job's hook, two at a time, and its start."""
+        """The jobs' hooks and starts."""
         estate, victim = self.estate, ALL[move.victim % len(ALL)]
         self.then = estate.log(move.to)
         if Fault.HOOK_KILLED in move.faults:
@@ -230,12 +228,15 @@ class Soak:
             self._hook(victim)
             estate.run("rollback", "--job", victim, "--yes")
             estate.run("move", "--to", move.to, "--job", victim, "--yes", *self.accepted)
-        wait = ("--wait", WAIT_S) if self._waits(move) else ()
-        with ThreadPoolExecutor(2) as pool:
-            found = dict(zip(ALL, pool.map(lambda name: self._hook(name, *wait), ALL), strict=True))
-        for name, variables in found.items():
-            self.jobs.start(name, variables)
+        self._start(ALL, *(("--wait", WAIT_S) if self._waits(move) else ()))
         estate.active = move.to
+
+    def _start(self, names: Sequence[str], *words: object) -> None:
+        """Each job's hook, two at a time, then each job."""
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda name: self._hook(name, *words), names))
+        for name, variables in zip(names, found, strict=True):
+            self.jobs.start(name, variables)
 
     def _hook_words(self, name: str, *words: object, file: str = "") -> tuple[object, ...]:
         folder = self.estate.folder
