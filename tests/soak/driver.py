@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from reconciler.core.errors import ReconcilerError
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
 from tests.failover.sinks.queries import DELTA
@@ -116,7 +117,12 @@ class Driver:
             )
             try:
                 while not ended.is_set():
-                    if batches.run_once(at_least_once(write)) is None:
+                    try:
+                        found = batches.run_once(at_least_once(write))
+                    except ReconcilerError as error:  # a cluster or a store is away: a run is repeated
+                        print(f"ranges: {error}", file=sys.stderr, flush=True)
+                        found = None
+                    if found is None:
                         ended.wait(0.3)
             finally:
                 batches.close()
