@@ -19,11 +19,11 @@ from reconciler.demo.lab.kafka import HOST, Broker, free_ports
 from reconciler.state.jobs import JobState
 from reconciler.state.store import open_state
 from tests import ROOT
-from tests.demo.lab.faults.lying_link import LyingLink
 from tests.demo.lab.kafka import MirrorMaker, Policy
 from tests.demo.lab.servers.postgresql import PASSWORD, USER, PostgresServer
 from tests.soak.counting import Place
 from tests.soak.link import LIES, CutLink
+from tests.soak.lying_link import LyingLink
 
 TOPIC, PARTITIONS, ID = "events", 3, "message-id"
 OTHER = {"a": "b", "b": "a"}

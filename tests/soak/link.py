@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from tests.demo.lab.faults.lying_link import Lie
 from tests.demo.lab.faults.slow_link import SlowLink
+from tests.soak.lying_link import Lie
 
 LIES: tuple[Lie, ...] = (
     lambda _, true: true + 5,
