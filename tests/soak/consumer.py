@@ -21,7 +21,7 @@ def main(bootstrap: str, group: str, topics: list[str], file: Path) -> None:
 
     signal.signal(signal.SIGTERM, end)
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
-    own = {"auto.offset.reset": "earliest", "session.timeout.ms": 6000, "topic.metadata.refresh.interval.ms": 1000}
+    own = {"auto.offset.reset": "earliest", "session.timeout.ms": 30_000, "topic.metadata.refresh.interval.ms": 1000}
     consumer = Consumer({**settings, **own})
     consumer.subscribe(topics)
     while running:

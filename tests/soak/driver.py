@@ -31,6 +31,9 @@ class Driver:
         self._folder = folder
         self._database = database
         self._spark = local_session("soak", **DELTA, spark_sql_shuffle_partitions="2")
+        for key, value in DELTA.items():
+            if "_" in key:  # local_session writes a dot for it
+                self._spark.conf.set(key, value)
         self._stop: dict[str, Callable[[], None]] = {}
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +49,7 @@ class Driver:
         return {}
 
     def _track(self, own: Job, writer: Any) -> Callable[[], None]:
-        query = writer.option("checkpointLocation", own.checkpoint).trigger(processingTime="200 milliseconds").start()
+        query = writer.option("checkpointLocation", own.checkpoint).trigger(processingTime="500 milliseconds").start()
         own.track(query)
         return query.stop  # type: ignore[no-any-return]
 

@@ -29,7 +29,7 @@ TOPIC, PARTITIONS, ID = "events", 3, "message-id"
 OTHER = {"a": "b", "b": "a"}
 SECRET = "SOAK_STATE_PASSWORD"
 """The environment variable with the password of the state store, for commands and jobs."""
-COMMAND_S = 120.0
+COMMAND_S = 300.0
 """What a command may take on a busy machine."""
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
 
@@ -159,7 +159,7 @@ class Estate:
         self.mirrors[cluster].kill()
         self.mirrors[cluster].start()
 
-    def delivered(self, cluster: str, seconds: float = 120) -> None:
+    def delivered(self, cluster: str, seconds: float = 300) -> None:
         """Wait until the mirror from a cluster has delivered everything."""
         mirror = self.mirrors[cluster]
         until = time.monotonic() + seconds

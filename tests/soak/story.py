@@ -17,7 +17,7 @@ from tests.soak.counting import Log, again, delivered_late, not_stored, shown
 from tests.soak.estate import OTHER, Estate, SoakFailed
 from tests.soak.jobs import ALL, AT_LEAST_ONCE, GROUP, IN_SPARK, Jobs
 
-DRAINED_S = 180.0
+DRAINED_S = 600.0
 USUAL_MOVE_S, USUAL_HOOK_S = 2.0, 3.0
 WAIT_S = 60
 """How long hooks wait for a mirror that goes on."""
