@@ -157,7 +157,7 @@ class Jobs:
         from deltalake import DeltaTable
 
         table = self.folder / "delta"
-        if not (table / "_delta_log").exists():
+        if not any((table / "_delta_log").glob("*.json")):
             return Counter()
 
         def ids(path: str) -> list[str]:
