@@ -11,7 +11,7 @@ import pytest
 from tests import ROOT
 from tests.sizes import SEED
 
-MOVES = 8
+MOVES = 6
 TIMEOUT_S = 900
 
 
