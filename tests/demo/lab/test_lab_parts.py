@@ -1,4 +1,4 @@
-"""Parts of the lab without clusters: ports, processes, and archives of classes."""
+"""Parts of the lab without clusters: ports and processes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from reconciler.core.errors import Unreachable
 from reconciler.demo.lab import kafka
-from reconciler.demo.lab.kafka import CLASSES, HOST, free_ports, is_free, sharing
+from reconciler.demo.lab.kafka import HOST, free_ports, is_free
 from reconciler.demo.lab.processes import Child, kill_all, processes_in
-from tests.demo.lab import archives
 from tests.waiting import wait_until
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -124,36 +122,3 @@ def test_processes_are_found_by_their_program_and_their_folder_and_no_other_is_k
     finally:
         for child in (*ours.values(), *others):
             child.kill()
-
-
-# ---------------------------------------------------------------- archives of classes
-
-
-def test_an_archive_is_made_once_and_again_when_the_jars_are_newer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archives, "java_executable", lambda: jars / "one.jar")
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    (jars / "one.jar").touch()
-    made: list[str] = []
-
-    def run(folder: Path, jvm: Sequence[str]) -> None:
-        made.append("")
-        (option,) = jvm
-        Path(option.removeprefix("-XX:ArchiveClassesAtExit=")).write_text(f"classes {len(made)}")
-
-    def killed(folder: Path, jvm: Sequence[str]) -> None:
-        run(folder, jvm)
-        raise Unreachable("It was killed.")
-
-    archives.make_archive(jars, killed)
-    assert sharing(jars) == [], "it may be cut short"
-    for _ in range(2):
-        archives.make_archive(jars, run)
-    assert (jars / CLASSES).read_text() == "classes 2"
-    assert f"-XX:SharedArchiveFile={jars / CLASSES}" in sharing(jars)
-    os.utime(jars / CLASSES, (1, 1))
-    archives.make_archive(jars, run)
-    assert (jars / CLASSES).read_text() == "classes 3"
-    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []

@@ -47,3 +47,11 @@ def test_every_mount_has_its_volume(name: str) -> None:
     for container in [*spec["initContainers"], *spec["containers"]]:
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
         assert container["image"] == spec["containers"][0]["image"], "one image, one user: files are for their owner"
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_volumes_permissions_are_changed_once(name: str) -> None:
+    """By Kubernetes' default every mount makes the folder of plans writable by the group, and the hook refuses it."""
+    context = PODS[name]()["spec"]["securityContext"]
+    assert context["fsGroup"] > 0
+    assert context["fsGroupChangePolicy"] == "OnRootMismatch"
