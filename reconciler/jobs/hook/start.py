@@ -321,6 +321,7 @@ def _refuse_older_store(place: Place, state: JobState, folder: Path) -> None:
     by a store at another address is another estate's.
     """
     name, stay = place.job.name, 1 if place.location is None else place.location.stay
+    knows = "does not know it" if place.location is None else f"knows it only up to stay {stay}"
     file = kept.newest_start(folder, name)
     try:
         last = None if file is None else starts.load(file.read_text(encoding="utf-8"), str(file))
@@ -329,8 +330,8 @@ def _refuse_older_store(place: Place, state: JobState, folder: Path) -> None:
     if last is None or last.store != _address(place.config, state) or last.stay <= stay:
         return
     raise NeedsPerson(
-        f'Job "{name}" was last started here in stay {last.stay}, on {last.cluster}, and {state.store.shown} knows '
-        f"it only up to stay {stay}: it is another state store, or an old copy of it.",
+        f'Job "{name}" was last started here in stay {last.stay}, on {last.cluster}, and {state.store.shown} '
+        f"{knows}: it is another state store, or an old copy of it.",
         hint="Do not start the job. Mount or restore the newest state store. Only if that is lost for good: record "
         f"where the job lives (reconciler move --to), then remove {kept.starts_of(folder.absolute(), name)}",
     )
