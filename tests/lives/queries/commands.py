@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def run_killed(step: int, *words: object) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        steps = Steps(nowhere, step, None, None)
+        steps = Steps(nowhere, step, signal.SIGKILL)
         watch_files(steps)
         watch_sqlite(steps)
         os._exit(run(*words).code)
