@@ -119,7 +119,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     """
     by_hand = by_hand or ByHand()
     refuse_several_places(config, jobs, by_hand)
-    starts = _search(config, jobs, outside, by_hand, are_starts=True)
+    starts = _search(config, jobs, outside, by_hand)
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     if ending := positions.end_jobs(config, jobs):
@@ -171,9 +171,7 @@ class _Searched:
     plans: Sequence[JobPlan]
 
 
-def _search(
-    config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand, *, are_starts: bool = False
-) -> _Searched:
+def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand) -> _Searched:
     """Read the jobs' stores, and search the destination for what they hold."""
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
     reader = outside.patient(config.search)
@@ -192,7 +190,7 @@ def _search(
     }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
-    if are_starts and any(at.unread_from is not None for at in places):
+    if any(at.unread_from is not None for at in places):
         from reconciler.failover import undelivered  # only jobs that come back need it
 
         found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)

@@ -5,7 +5,8 @@ to sinks that know a batch by its number: if the repeated batch ends at the same
 again that it has. The end is searched for like the start, by the journal's entry for it (``recorded.ends``). Without a
 proven end the batch is repeated empty, and its records come in the next one. That includes an end that is not the same
 for all sources that read the partition: the plan has one, and a batch that is whole for one source only would be taken
-for the batch that a sink has.
+for the batch that a sink has. On the way back, the batch ends in front of a record that it did not have
+(``undelivered``).
 """
 
 from __future__ import annotations

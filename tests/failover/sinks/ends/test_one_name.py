@@ -6,6 +6,8 @@ batch ends four offsets later than at the destination.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ import pytest
 from reconciler.cli import context
 from reconciler.cli.commands.plan import summary, verdict_code
 from reconciler.cli.main import main
+from reconciler.config.settings import Left
 from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import Refusal, prepare
 from reconciler.jobs.drill import drill
@@ -48,6 +52,18 @@ def stopped(tmp_path: Path) -> Query:
 def keep_end(query: Query, last: int) -> None:
     """The anchor of the batch's end: the record with this number, the last before it."""
     query.record("o", Known(END, anchor(last, END - 1, "lost")), of_end=True)
+
+
+def logged(cluster: str, numbers: Iterable[int]) -> MemoryLog:
+    log = MemoryLog(cluster)
+    log.create("o", 1)
+    extend(log, numbers)
+    return log
+
+
+def extend(log: MemoryLog, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
 
 
 def forget_end(query: Query) -> None:
@@ -104,20 +120,30 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
 
     files = Files.at(copy)
     files.batch(3, {"o": {0: START + PER_BATCH}})  # the query goes on there
-    back, between = MemoryLog("lost"), 5
-    back.create("o", 1)
-    for number in range(-BEFORE, 100):
-        if number == START - BEFORE:  # records that were never mirrored
-            for each in range(between):
-                back.partition("o", 0).append(PLANNED + number, b"x%d" % each, b"x")
-        back.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    query.log = back
+    query.log, between = logged("lost", range(-BEFORE, START - BEFORE)), 5
+    for each in range(between):  # records that were never mirrored
+        query.log.partition("o", 0).append(PLANNED + START - BEFORE, b"x%d" % each, b"x")
+    extend(query.log, range(START - BEFORE, 100))
     (row,) = query.check(copy).plan.job().partitions
     assert row.finding is not Verdict.EXACT
     assert row.resume_offset is not None
     assert row.resume_offset <= START + between + PER_BATCH
     assert row.replay_at_most is not None
     assert row.resume_offset + row.replay_at_most >= START + PER_BATCH
+
+
+def test_a_repeated_batch_ends_before_records_that_the_other_cluster_never_got(stopped: Query) -> None:
+    """The job comes back, and they are within its batch: a sink that has the batch would drop them with it."""
+    there, within = logged("lost", range(-BEFORE, 100)), START - BEFORE + 4
+    stopped.log = logged("b", range(-BEFORE, within))
+    for each in range(3):
+        stopped.log.partition("o", 0).append(PLANNED + within, b"x%d" % each, b"x")
+    extend(stopped.log, range(within, 100))
+    config = stopped.config()
+    job = replace(config.jobs[0], left={AT: Left(START, START, None)})
+    checked = check(replace(config, jobs=(job,)), (job,), replace(stopped.outside, open_left=lambda: there))
+    rows = [(row.position, row.finding, row.resume_offset) for row in checked.plan.job().partitions]
+    assert rows == [("start", Verdict.EXACT, START), ("end", Verdict.EARLY, START + 4)]
 
 
 def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unchecked(tmp_path: Path) -> None:
