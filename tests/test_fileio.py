@@ -67,7 +67,6 @@ def test_a_device_a_pipe_or_a_stream_is_not_replaced_by_a_file(world: World, com
     "command",
     [
         *("show FIFO", "sign FIFO --key k", "apply FIFO CONFIG --yes"),
-        "checkpoint clone c d --plan FIFO",
     ],
 )
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(world: World, command: str) -> None:

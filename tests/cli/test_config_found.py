@@ -74,11 +74,3 @@ def test_a_configuration_of_the_environment_decides_who_must_sign(strict: World)
     assert (found.code, UNSIGNED in found.err) == (5, True)
     strict.environ(**{CONFIG_VARIABLE: ""})
     assert strict.run("show", "p.json").code == 0
-
-
-def test_a_copy_of_a_checkpoint_needs_the_signature_too(strict: World) -> None:
-    clone = ("checkpoint", "clone", "from", "to", "--plan", "p.json")
-    assert strict.run(*clone).code == 6, "there is no checkpoint"
-    strict.environ(**{CONFIG_VARIABLE: "strict.toml"})
-    ended = strict.run(*clone)
-    assert (ended.code, UNSIGNED in ended.err) == (5, True), ended.err

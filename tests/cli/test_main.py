@@ -58,7 +58,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
                 "hook -c x --plans": "--plans",
                 "hook -c x --env-file": "--env-file",
                 "anchors export -c x": "PATH",
-                "checkpoint clone from": "NEW_PATH",
+                "checkpoint show": "PATH",
                 "audit p.json --output": "--output",
                 "demo stop --folder": "--folder",
                 "init --store": "--store",

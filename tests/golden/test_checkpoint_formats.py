@@ -45,10 +45,11 @@ def test_a_checkpoints_plan_and_copy(of: str, rows: int, request: pytest.Fixture
     assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
     plan = world.read("p.json")
     assert plan.count('"position"') == rows
-    assert world.run("checkpoint", "clone", "checkpoint", "copy", "--plan", "p.json", *CONFIG).code == 0
+    world.located()
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
     goldens.check(f"formats/plan/checkpoint-{of}.json", without_words(plan))
     goldens.check(f"words/details-checkpoint-{of}.txt", details(plan))
-    goldens.check(f"formats/checkpoint/clone-{of}.txt", without_words(world.files("copy")))
+    goldens.check(f"formats/checkpoint/clone-{of}.txt", without_words(world.files("checkpoint-2")))
 
 
 def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:

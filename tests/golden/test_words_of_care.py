@@ -140,16 +140,17 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
         "checkpoint show checkpoint",
         "plan -c reconciler.toml",
         "plan -c reconciler.toml -o p.json",
-        "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
-        "checkpoint show copy",
-        "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
-        "checkpoint clone checkpoint checkpoint/inside --plan p.json",
         "drill -c reconciler.toml --temp .",
     )
     world.located(to="b")
     hook = "hook -c reconciler.toml --plans plans"
     said += "\n" + world.session(
-        "move -c reconciler.toml --to b", hook, hook, "status -c reconciler.toml", "status -c reconciler.toml --history"
+        "move -c reconciler.toml --to b",
+        hook,
+        hook,
+        "checkpoint show checkpoint-2",
+        "status -c reconciler.toml",
+        "status -c reconciler.toml --history",
     )
     goldens.check(f"words/checkpoint-{of}.txt", said)
 

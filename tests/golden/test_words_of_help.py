@@ -23,7 +23,7 @@ NONSENSE = (
     "reconciler apply -c reconciler.toml",
     "reconciler hook -c reconciler.toml --wait soon",
     "reconciler anchors -c reconciler.toml",
-    "reconciler checkpoint clone a b",
+    "reconciler checkpoint clone a",
     "reconciler help nonsense",
 )
 

@@ -246,7 +246,7 @@ def test_nothing_is_ever_written(written):
     ):
         with pytest.raises(Refused, match="is read-only; nothing was written") as caught:
             attempt()
-        assert "reconciler checkpoint clone" in caught.value.hint
+        assert "the job's hook, copies it" in caught.value.hint
     assert store.write("g", [], reason="t", now_ms=NOW).written == ()
     assert {file: file.read_bytes() for file in sorted(written.path.rglob("*")) if file.is_file()} == before
     assert (store.capabilities.writable, store.capabilities.keeps_anchors) == (False, False)

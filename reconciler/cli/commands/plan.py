@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
-from reconciler.cli.page.advice import Files, apply_command, job_commands
+from reconciler.cli.page.advice import Files, apply_command
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import listed, say, show, show_json_text, wrap
 from reconciler.cli.terminal.report import FINDINGS, plan_text, why_job_stops
@@ -26,7 +26,6 @@ from reconciler.failover.check import Checked
 from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import ByHand
 from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable, write_whole
-from reconciler.places.registry import traits
 from reconciler.plan import signing
 from reconciler.plan.document import FORMAT, Plan, StartPolicy
 
@@ -128,7 +127,7 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, move: str
         return [f"Every partition may start at its stored offset; {starting}.", *lines]
     alone = "" if stopped else " (exit code 3: nothing failed)"
     decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
-    then = _then(checked, "reconciler plan -o PLAN" + decided)
+    then = f"reconciler plan -o PLAN{decided}, then apply"
     if move is not None:
         then = f"{move}{decided}, then start the jobs by their hooks"
     return [f"{_to_correct(checked)}{alone}; {starting}.", f"Next: {then}.", *lines]
@@ -145,16 +144,6 @@ def _to_correct(checked: Checked) -> str:
     return "; ".join(clauses)
 
 
-def _then(checked: Checked, plan: str) -> str:
-    """How the offsets are corrected; the plan names the command of each job if there is more than one way."""
-    names = {name for name, _ in checked.to_write}
-    ways = {traits(job.store).corrected_in_copy for job in checked.plan.jobs if job.name in names}
-    if len(ways) > 1:
-        return f"{plan}, then the commands that it names"
-    (in_copy,) = ways
-    return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"
-
-
 # ---------------------------------------------------------------- kept
 
 
@@ -168,8 +157,7 @@ def _say_kept(checked: Checked, config: Config, options: argparse.Namespace) -> 
         say(f"Plan: {options.output}")
         return
     say(f"{outcome(checked.plan)}.")
-    files = Files(str(options.output), str(options.config), recorded=config.state is not None)
-    say(*steps_after(checked, files))
+    say(*steps_after(checked, Files(str(options.output), str(options.config))))
 
 
 def _write(plan: Plan, path: Path) -> None:
@@ -193,16 +181,12 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def steps_after(checked: Checked, files: Files) -> list[str]:
-    """The commands that write what the plan would: ``apply``, and one for each copy that is made by hand.
-
-    ``apply`` also gives rows that are right the destination's anchor, where batches need it.
-    """
-    names = {name for name, _ in checked.to_write}
-    steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)
-    lines = [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
+    """The command that writes the plan. It also gives rows that are right the destination's anchor, for batches."""
     apply = apply_command(files)
-    if checked.to_reanchor and apply not in steps:
+    if checked.to_write:
+        return [f"Next: {apply}"]
+    if checked.to_reanchor:
         rows = counted(len(checked.to_reanchor), "row")
-        which = "Also, range" if steps else "Nothing to correct. Range"
-        lines += [f"{which} batches need {rows} with the destination's anchor too, which apply writes:", apply]
-    return lines or ["Nothing to apply: every offset is right where the job will look."]
+        what = f"Range batches need {rows} with the destination's anchor too, which apply writes:"
+        return [f"Nothing to correct. {what}", apply]
+    return ["Nothing to apply: every offset is right where the job will look."]

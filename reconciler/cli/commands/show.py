@@ -84,8 +84,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         from reconciler.cli.page.page import page
 
         path = str(options.config) if options.config else Files().config
-        files = Files(str(options.plan), path, recorded=config is None or config.state is not None)
-        text = page(shown, policy, sha256=plan.to_json()["sha256"], files=files)
+        text = page(shown, policy, sha256=plan.to_json()["sha256"], files=Files(str(options.plan), path))
         if to_stdout:
             show_text(text)
         else:

@@ -11,7 +11,7 @@ from reconciler.core.text import command, counted, some
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
-from reconciler.places.registry import checkpoint_path, traits
+from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import why_sink_stops
 from reconciler.plan.start import place_name, why_stopped
@@ -28,17 +28,10 @@ UNDECIDED = "OFFSET"
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The paths of the plan and of the configuration as given on the command line; else placeholders.
-
-    ``recorded``: a state store records where jobs live, so ``apply`` copies their checkpoints.
-    """
+    """The paths of the plan and of the configuration as given on the command line; else placeholders."""
 
     plan: str = "PLAN"
     config: str = "FILE"
-    recorded: bool = True
-
-    def is_copied_by_hand(self, job: JobPlan) -> bool:
-        return not self.recorded and traits(job.store).corrected_in_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,42 +99,17 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
 
 
 def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
-    steps = []
-    if by_apply := [job.name for job in jobs if not files.is_copied_by_hand(job)]:
-        which = "" if is_all else f" for {some(by_apply)}, which need no decision"
-        copies = files.recorded and any(traits(job.store).corrected_in_copy for job in jobs)
-        does = f"Write the offsets{which}{', and copy the checkpoints' if copies else ''}"
-        text = f"{does}. It asks first; --dry-run writes nothing:"
-        steps.append(NextStep(text, apply_command(files)))
-    return [*steps, *_copies(jobs, files)]
-
-
-def _copies(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
-    """The steps for the jobs whose checkpoints are copied. A copy brings the ends of its batch, too."""
-    steps = []
-    for job in jobs:
-        if files.is_copied_by_hand(job):
-            text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
-            steps.append(NextStep(text, clone_command(job, files)))
-    return steps
-
-
-def job_commands(jobs: Sequence[JobPlan], files: Files) -> list[str]:
-    """The commands that correct these jobs: ``apply``, and one for each checkpoint that is copied."""
-    by_apply = [] if all(map(files.is_copied_by_hand, jobs)) else [apply_command(files)]
-    return [*by_apply, *(step.command for step in _copies(jobs, files) if step.command)]
+    if not jobs:
+        return []
+    which = "" if is_all else f" for {some([job.name for job in jobs])}, which need no decision"
+    copies = any(traits(job.store).corrected_in_copy for job in jobs)
+    does = f"Write the offsets{which}{', and copy the checkpoints' if copies else ''}"
+    return [NextStep(f"{does}. It asks first; --dry-run writes nothing:", apply_command(files))]
 
 
 def apply_command(files: Files) -> str:
     """Writes the plan's offsets into the stores that it writes."""
     return command("reconciler", "apply", files.plan, "-c", files.config)
-
-
-def clone_command(job: JobPlan, files: Files) -> str:
-    """Copies the checkpoint that holds a job's offsets, to continue at the plan's."""
-    path = checkpoint_path(job.store).partition("?")[0]
-    clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan)
-    return command(*clone, "--job", job.name, "-c", files.config)
 
 
 def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:

@@ -322,12 +322,12 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
     ):
         raise ConfigError(
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
-            hint="Give NEW_PATH a place of its own: the original stays as it is.",
+            hint="Give the copy a place of its own: the original stays as it is.",
         )
     if not target.is_empty():
         raise ConfigError(
             f"{target.shown} exists already.",
-            hint="Choose a NEW_PATH that does not exist, or delete it if checkpoint show calls it unfinished.",
+            hint="Delete it if checkpoint show calls it unfinished.",
         )
 
 

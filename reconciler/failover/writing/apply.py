@@ -60,7 +60,7 @@ class Refusal(StrEnum):
 HINTS = {
     Refusal.UNDECIDED: "Make a new plan with --set or --accept once it is decided.",
     Refusal.UNREADABLE: "Make a new plan once that is done.",
-    Refusal.COPIED: "Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN --job JOB.",
+    Refusal.COPIED: "apply, or the job's hook, copies it to the plan's offsets.",
 }
 
 

@@ -121,7 +121,7 @@ class CheckpointStore(common.JobsOwnStore):
         common.check_name("group's name", group)
         raise Refused(
             f"The checkpoint {self._folder.shown} is read-only; nothing was written.",
-            hint="Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
+            hint="apply, or the job's hook, copies it to the plan's offsets.",
         )
 
 

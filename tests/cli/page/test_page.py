@@ -219,14 +219,6 @@ def test_jobs_that_need_no_decision_can_continue() -> None:
     assert steps[-1].command == "reconciler apply failover.plan.json -c reconciler.toml"
 
 
-def test_apply_copies_a_checkpoint_and_a_person_does_where_no_state_store_records_the_copy() -> None:
-    made = plan(job(row(0), store="checkpoint:/srv/my clicks?option=1"))
-    assert [each[1] for each in commands(made)] == ["apply"]
-    (step,) = next_steps(made, StartPolicy(), replace(FILES, recorded=False))
-    clone = shlex.split(step.command or "")
-    assert clone[:5] == ["reconciler", "checkpoint", "clone", "/srv/my clicks", "NEW_PATH"]
-
-
 def test_a_checkpoint_whose_batchs_end_is_missing_is_not_copied_and_the_page_says_why() -> None:
     end = row(2, V.UNRESOLVED, position=Position.END, resume=None, record=None, anchor=None, absent=True)
     there = row(0, position=Position.START)
@@ -235,8 +227,6 @@ def test_a_checkpoint_whose_batchs_end_is_missing_is_not_copied_and_the_page_say
     (why,) = [step.text for step in next_steps(made, StartPolicy(), FILES) if step.command is None]
     assert why.startswith("Job clicks must not start: a.events-2 end is unresolved: ")
     assert why.endswith("--accept unresolved.")
-    beside = plan(*made.jobs, job(row(3, V.LOST), name="others"))
-    assert "clone" not in [each[1] for each in commands(beside)]
 
 
 def test_no_decision_on_a_partition_is_offered_for_what_only_a_sink_forbids() -> None:

@@ -65,7 +65,7 @@ def test_no_command_takes_the_beginning_of_an_options_name() -> None:
         for word in sorted({each + value for each in begun for value in ("", "=kafka.sasl.password=x")}):
             with pytest.raises(UsageError, match=r"unrecognized arguments: --|required|There is no ./recon"):
                 parser.parse_known_args([word])
-    assert {"reconciler", "reconciler plan", "reconciler checkpoint clone"} <= {each.prog for each in parsers}
+    assert {"reconciler", "reconciler plan", "reconciler checkpoint show"} <= {each.prog for each in parsers}
 
 
 def test_shtab_makes_completions_of_the_parser() -> None:

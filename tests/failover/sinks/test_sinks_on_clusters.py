@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from reconciler.config.file import load_config
+from reconciler.failover.checkpoint.clone import clone
 from reconciler.state.jobs import JobState
 from reconciler.state.store import open_state
 from tests import ROOT
@@ -76,9 +77,7 @@ class World:
         assert tracked.returncode == 0, tracked.stdout + tracked.stderr
         planned = ran("plan", "-c", config, "--job", "clicks", "-o", plan)
         assert planned.returncode == 0, planned.stdout + planned.stderr
-        words = ("--plan", plan, "--job", "clicks", "-c", config)
-        cloned = ran("checkpoint", "clone", checkpoint, copy, *words)
-        assert cloned.returncode == 0, cloned.stderr
+        clone(str(checkpoint), str(copy), plan, job="clicks", config=config)
         return copy
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from reconciler.failover.checkpoint.clone import clone
 from reconciler.state.store import open_state
 from tests import ROOT
 from tests.failover.checkpoint.checkpoint_files import command
@@ -191,8 +192,7 @@ def fail_over(world: World, name: str, jars: Path, destination_bootstrap: str) -
     for query, provider, stop in world.cases:
         old, new = world.before(query, provider, stop), world.after(query, provider, stop)
         shutil.copytree(old / "output", new / "output")
-        arguments = [old / "checkpoint", new / "checkpoint", "--plan", plan, "--job", f"{query}-{provider}-{stop}"]
-        assert command("checkpoint", "clone", *arguments) == 0
+        clone(str(old / "checkpoint"), str(new / "checkpoint"), plan, job=f"{query}-{provider}-{stop}")
     return destination
 
 
