@@ -18,6 +18,7 @@ Theory of operation. The place is read first and then the journal, so that the j
       left under their key is the other's: nothing is stored of this one.
 - R7  A checkpoint has the batch itself that the query has begun. Where it ends is judged beside the numbers (``ends``),
       and is not counted with them.
+- R8  A number between an entry's record and its number is the entry's: only a transaction's marker can be between them.
 """
 
 from __future__ import annotations
@@ -230,6 +231,21 @@ def malformed(row: Row | None) -> Malformed | None:
     return None if row is None else row.malformed
 
 
+def _at_number(known: Sequence[Known[Anchor]], number: int | None) -> Sequence[Known[Anchor]]:
+    """The entries. One whose record is the last before ``number``, too, has that number (R8)."""
+    if number is None:
+        return known
+    return [replace(each, number=number) if _is_at(each, number) else each for each in known]
+
+
+def _is_at(entry: Known[Anchor], number: int) -> bool:
+    """An anchor without a cluster has no offset in this numbering."""
+    last = entry.record
+    if last is None or last.cluster_id is None or last.offset is None or last.names is not Names.LAST:
+        return False
+    return entry.processed and not entry.older and last.offset < number < entry.number
+
+
 def _with_entry(known: Sequence[Known[Anchor]], own: Known[Anchor]) -> list[Known[Anchor]]:
     """The entries, with one whose age is not known right behind the last entry that is not beyond it."""
     at = max((place for place, each in enumerate(known, 1) if each.number <= own.number), default=0)
@@ -322,7 +338,7 @@ class _Partition:
 
     def _recorded(self, row: Row | None, held: Found) -> Recorded | Undecided:
         """N1 to N6, with the row's own anchor (R1, R2)."""
-        known, stay = self._known(), self.found.here.stay
+        known, stay = _at_number(self._known(), held.number), self.found.here.stay
         own = self._entry_of(row, held, known)
         read = read_number(held, known if own is None else _with_entry(known, own), self.planned, stay)
         if isinstance(read, Doubt):

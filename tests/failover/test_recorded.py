@@ -66,6 +66,8 @@ class History:
     of_stay: int | None = None
     of_mirror: frozenset[int] = frozenset()
     at: StreamPartition = AT
+    marker: int = 0
+    """Offsets between a record and the number in the journal."""
 
     @property
     def cluster(self) -> str:
@@ -125,6 +127,11 @@ HISTORIES: dict[str, tuple[History, Recorded | Doubt | None]] = {
         is_at(38, 35, 0, 3),
     ),
     "N6: under one name": (History((35,), stored(38), naming=ONE), beyond(is_at(35, 35, 3, 3))),
+    "R8: in front of a transaction's marker": (
+        History((33, 35), stored(34), naming=ONE, marker=1),
+        is_at(34, 34, 0, 0),
+    ),
+    "R8: beyond it": (History((33, 35), stored(36), naming=ONE, marker=1), beyond(is_at(35, 34, 1, 1))),
     "R1: the row's own anchor": (History((35,), stored(38, anchor=True)), by_row(38)),
     "R1: the journal's outranks it": (History((35,), stored(35, anchor=True)), is_at(35, 35, 0, 0)),
     "R1: it was set back": (History((35, 39), stored(36, anchor=True)), by_row(36, again=3)),
@@ -209,7 +216,9 @@ def moved(job: JobState, here: Location, naming: Naming) -> Location:
 
 def journal_of(job: JobState, stay: int, history: History) -> None:
     at, first = history.at, len(job.journal(stay)) + 1
-    entries = [Entry("run", 0, {at: known(number)}) for number in history.journal]
+    entries = [
+        Entry("run", 0, {at: replace(known(number - history.marker), number=number)}) for number in history.journal
+    ]
     if history.begun is not None:
         entries.append(Entry("run", 0, {}, begun={at: known(history.begun, processed=False)}))
     for number, entry in enumerate(entries, first):
