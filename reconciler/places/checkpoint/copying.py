@@ -350,15 +350,15 @@ def _see_published(work: _Work) -> None:
         fs.rm(astray, recursive=True)
         raise _appeared(work.target)
     if not fs.exists(root) or fs.exists(work.folder):
-        raise Refused(f"The finished copy could not be named {work.target.shown}.", hint="Choose another NEW_PATH.")
+        raise Refused(f"The finished copy could not be named {work.target.shown}.", hint="Run this again.")
 
 
 def _appeared(target: Tree) -> ConfigError:
-    return ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
+    return ConfigError(f"{target.shown} appeared while the copy was made.", hint="Run this again.")
 
 
 def _taken(target: Tree) -> ConfigError:
     return ConfigError(
         f"Another process is copying to {target.shown}, or has: it is left as it is.",
-        hint="Wait for it, and use its copy: see with reconciler checkpoint show. Or choose another NEW_PATH.",
+        hint="Wait for it, and use its copy: see with reconciler checkpoint show. Or run this again.",
     )
