@@ -1,5 +1,6 @@
 """Real clusters for tests marked ``system``: a pair for the whole run, each started when a test first asks for it.
 
+They are processes of this machine, or containers where a Docker daemon is there (``real_clusters``).
 Nothing of the lab is imported before such a test runs. Where Java or the jars cannot be had these tests are
 skipped with the reason; with RECONCILER_REQUIRE_SYSTEM=1 in the environment they fail instead.
 """
@@ -133,13 +134,16 @@ def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
     Mirrors into the shared destination need a ``connect`` name each.
     """
-    from tests.demo.lab.real_clusters import SharedClusters, processes
+    from tests.demo.lab.real_clusters import SharedClusters, chosen
 
     home = tmp_path_factory.getbasetemp()
     folder = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "shared-clusters"
     folder.mkdir(exist_ok=True)
     with ExitStack() as until_the_end:
-        begin = processes(tmp_path_factory.mktemp("clusters"), request.getfixturevalue("kafka_jars"))
+        try:
+            begin = chosen(lambda: request.getfixturevalue("kafka_jars"), lambda: tmp_path_factory.mktemp("clusters"))
+        except ConfigError as error:
+            _cannot(str(error))
         yield SharedClusters(begin, folder, until_the_end)
 
 

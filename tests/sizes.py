@@ -50,6 +50,7 @@ SLOWEST = (
     "hbase",
     "tests/demo/test_demo.py",
     "tests/spark/test_other_pysparks.py",
+    "tests/deploy/test_containers.py",
     "tests/failover/faults/test_faults_writing.py",
     "secured",
     "tests/demo/lab/test_lab.py",

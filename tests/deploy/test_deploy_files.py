@@ -21,10 +21,15 @@ TESTED_BY = {
     "airflow/clicks.py": ["deploy/test_deploy_airflow.py", "deploy/test_airflow_versions.py"],
     "prometheus/": ["jobs/watch/test_alert_rules.py"],
     "grafana/": ["deploy/test_dashboard.py"],
-    "compose/": ["deploy/test_compose.py"],
-    "images/": ["deploy/test_images.py"],
+    "compose/": ["deploy/*containers*.py"],
+    "images/": [
+        "demo/lab/containers.py",
+        "demo/lab/private_daemon.py",
+        "deploy/test_containers.py",
+        "deploy/test_images.py",
+    ],
     "locks/": ["deploy/test_locks.py", "deploy/test_light_install.py"],
-    "mirror/": ["deploy/test_compose.py"],
+    "mirror/": ["deploy/*containers*.py"],
 }
 """A file, or a folder with all that is in it, and the tests that run it, as patterns below ``tests``."""
 

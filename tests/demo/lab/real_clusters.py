@@ -1,11 +1,15 @@
-"""The tests' pair of clusters.
+"""The tests' pair of clusters, on processes of this machine or in containers: with the same interface.
 
 All workers of a run share one pair: to start a broker and let it idle costs more than most tests on it.
+
+RECONCILER_TEST_SERVERS says which: ``processes``, ``containers``, or ``auto`` (the default): containers where a Docker
+daemon answers and has the image or can build it, else processes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -13,10 +17,11 @@ from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 from typing import Any, TextIO
 
-from reconciler.core.errors import Unreachable
+from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.demo.lab.in_use import ClusterAt, ClusterInUse
 from tests.waiting import LIMIT_S
 
+VARIABLE = "RECONCILER_TEST_SERVERS"
 Begin = Callable[[str], AbstractContextManager[Any]]
 """A cluster of a name; it is started when the context is entered, and gone when it is left."""
 
@@ -114,6 +119,29 @@ def processes(directory: Path, jars: Path) -> Begin:
     from tests.demo.lab.kafka import KafkaCluster
 
     return lambda name: KafkaCluster(name, directory / name, jars, heap="512m")
+
+
+def in_containers(image: str) -> Begin:
+    from tests.demo.lab.containers import ContainerCluster
+
+    return lambda name: ContainerCluster(name, image)
+
+
+def chosen(jars: Callable[[], Path], directory: Callable[[], Path]) -> Begin:
+    """The kind of servers that the environment requests. Raises ConfigError if it is not possible."""
+    wanted = os.environ.get(VARIABLE, "auto")
+    if wanted not in ("processes", "containers", "auto"):
+        raise ConfigError(f"{VARIABLE} is {wanted!r}.", hint="It may be processes, containers or auto.")
+    if wanted != "processes":
+        from tests.demo.lab.containers import CannotRun, daemon, kafka_image
+
+        try:
+            return in_containers(kafka_image(daemon(), jars))
+        except CannotRun as reason:
+            if wanted == "containers":
+                raise ConfigError(f"{VARIABLE} asks for containers, and {reason}.") from reason
+            print(f"no containers: {reason}")
+    return processes(directory(), jars())
 
 
 def await_coordinator(cluster: ClusterInUse) -> None:

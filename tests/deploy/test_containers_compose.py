@@ -1,4 +1,4 @@
-"""docker-compose.yml and deploy/compose, as far as that shows without their images. ``.ci/compose`` runs it all."""
+"""docker-compose.yml and what is in deploy/compose/, as far as that shows without its images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import yaml
 
 from reconciler.config.file import load_config
 from reconciler.demo.lab.in_use import ClusterAt
-from tests import ROOT
+from tests.demo.lab.containers import REPOSITORY
 
 pytestmark = pytest.mark.system
-COMPOSE = ROOT / "deploy/compose"
-SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+COMPOSE = REPOSITORY / "deploy/compose"
+SERVICES = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
 NEITHER_BUILT_NOR_OURS = {"grafana"}
 
 
@@ -47,7 +47,7 @@ def test_a_service_is_built_from_a_stage_of_the_dockerfile_or_is_of_one_version(
         assert re.search(r":\d+\.\d+\.\d+\}$", service["image"])
         return
     build = service["build"]
-    stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / build["dockerfile"]).read_text(), re.MULTILINE)
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", (REPOSITORY / build["dockerfile"]).read_text(), re.MULTILINE)
     assert build["target"] in stages
 
 
@@ -59,7 +59,7 @@ def test_a_service_is_contained_and_mounts_what_is_there(name: str) -> None:
     assert "no-new-privileges:true" in service["security_opt"]
     for volume in service.get("volumes", []):
         source, _, rest = volume.partition(":")
-        assert source == "stage" or ((ROOT / source).exists() and rest.endswith(":ro"))
+        assert source == "stage" or ((REPOSITORY / source).exists() and rest.endswith(":ro"))
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:")
 
@@ -74,7 +74,7 @@ def test_the_watchers_configuration_is_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_prometheus_reads_its_configuration_with_the_rules_in_their_place(tmp_path: Path) -> None:
-    rules = str(ROOT / "deploy/prometheus")
+    rules = str(REPOSITORY / "deploy/prometheus")
     file = tmp_path / "prometheus.yml"
     file.write_text((COMPOSE / "prometheus.yml").read_text().replace("/etc/prometheus/rules", rules))
     said = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True, check=False)
