@@ -127,7 +127,7 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, move: str
         return [f"Every partition may start at its stored offset; {starting}.", *lines]
     alone = "" if stopped else " (exit code 3: nothing failed)"
     decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
-    then = f"reconciler plan -o PLAN{decided}, then apply"
+    then = "reconciler plan -o PLAN" + decided + ", then apply"
     if move is not None:
         then = f"{move}{decided}, then start the jobs by their hooks"
     return [f"{_to_correct(checked)}{alone}; {starting}.", f"Next: {then}.", *lines]
