@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reconciler.config.addresses import without_secrets
 from reconciler.places.postgresql.address import parse
 from reconciler.places.postgresql.connection import Database
-from reconciler.places.postgresql.mapped import MappedStore
+from reconciler.places.postgresql.mapped import PostgresqlTable
 from reconciler.places.postgresql.own import OwnStore
 from reconciler.ports import OffsetStore
 
@@ -19,4 +19,4 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     shown = without_secrets(address)
     if parsed.columns is None:
         return OwnStore(database, parsed.schema, shown)
-    return MappedStore(database, parsed.schema, parsed.columns, shown)
+    return PostgresqlTable(database, parsed.schema, parsed.columns, shown)

@@ -8,7 +8,6 @@ service file. No libpq parameter has one of our names; a parameter unknown to bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import unquote
@@ -16,43 +15,14 @@ from urllib.parse import unquote
 from psycopg import ProgrammingError, conninfo, pq
 
 from reconciler.places import common
-from reconciler.places.parameters import ENCODED, PARAMETER, Number, problem_of_number, shown_name, wrong_address
+from reconciler.places.mapped_table import TABLE_PARAMETERS, MappedTable, table_in
+from reconciler.places.parameters import ENCODED, shown_name, wrong_address
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
 _wrong = partial(wrong_address, "A store's address postgresql:…", EXAMPLE)
-OWN = (
-    *("schema", "table", "topic", "partition", "offset", "group", "of_group", PARAMETER, "newest_by", "written_by"),
-    "timeout",
-)
+OWN = (*TABLE_PARAMETERS, "timeout")
 TIMEOUT_S = 5.0
 """How long connecting, each statement, and each wait for a lock may take."""
-_REQUIRED = ("topic", "partition", "offset")
-
-
-@dataclass(frozen=True, slots=True)
-class MappedTable:
-    """An existing table and its columns. Names as in the catalog.
-
-    ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
-    ``newest_by`` None: a partition has one row; else it may have many, and the one with the greatest value counts.
-    ``by_job``: only the job writes there.
-    """
-
-    table: str
-    topic: str
-    partition: str
-    offset: str
-    group: str | None = None
-    of_group: str | None = None
-    number: Number = Number.NEXT
-    newest_by: str | None = None
-    by_job: bool = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that the store reads."""
-        named = (self.topic, self.partition, self.offset, self.group, self.newest_by)
-        return tuple(name for name in named if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +55,7 @@ def parse(address: str) -> Address:
     place = f"PostgreSQL at {(known.get('host') and hosts) or hosts or 'the default host'}"
     if database := known.get("dbname"):
         place += f", database {database!s}"
-    schema, columns = _columns(own)
+    schema, columns = table_in(own, _wrong)
     seconds = TIMEOUT_S if (text := own.get("timeout")) is None else common.timeout_s(text)
     if seconds is None:
         raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
@@ -112,41 +82,3 @@ def _split(query: str) -> tuple[dict[str, str], list[str]]:
                 f"{shown_name(name, value)} is neither one of its parameters ({', '.join(OWN)}) nor one of libpq's"
             )
     return own, foreign
-
-
-def _columns(own: Mapping[str, str]) -> tuple[str | None, MappedTable | None]:
-    for name, value in own.items():
-        common.check_name(f"{name} in a store's address", value)
-    schema, table = own.get("schema"), own.get("table")
-    if table is None:
-        alone = [name for name in OWN if name in own and name not in ("schema", "timeout")]
-        if alone:
-            raise _wrong(f"{alone[0]} goes with table only")
-        return schema, None
-    missing = [name for name in _REQUIRED if name not in own]
-    if missing:
-        raise _wrong(f"table goes with {', '.join(_REQUIRED)}, and {missing[0]} is missing")
-    if schema is None and "." in table:
-        schema, _, table = table.partition(".")
-    names = [own[name] for name in (*_REQUIRED, "group") if name in own]
-    if len({*names}) != len(names):
-        raise _wrong("two of its columns are the same")
-    if "group" in own and "of_group" in own:
-        raise _wrong("of_group says whose rows they are in a table without groups, and group names a column of them")
-    number = own.get(PARAMETER, Number.NEXT.value)
-    if problem := problem_of_number(number):
-        raise _wrong(f"{PARAMETER}={problem}")
-    if own.get("written_by", "job") != "job":
-        raise _wrong(f"written_by={own['written_by']!a} is not job")
-    newest_by = own.get("newest_by")
-    return schema, MappedTable(
-        table,
-        own["topic"],
-        own["partition"],
-        own["offset"],
-        own.get("group"),
-        own.get("of_group"),
-        Number(number),
-        newest_by,
-        by_job=newest_by is not None or "written_by" in own,
-    )

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from reconciler.core.errors import Away, NotNow, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.places.mapped_table import Again, Undo
 from reconciler.retry import insist
 from reconciler.waits import for_seconds, waiting
 
@@ -39,14 +40,6 @@ def quoted(*names: str | None) -> str:
 def identifier(*names: str | None) -> sql.SQL:
     """The same for a statement with values, where a per cent sign marks a value and must be doubled."""
     return sql.SQL(quoted(*names).replace("%", "%%"))
-
-
-class Undo(Exception):
-    """Raised within a transaction to roll it back and still return ``result``."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.result = result
 
 
 class Session:
@@ -265,10 +258,6 @@ class _Cutter:
     def disarm(self) -> None:
         with self._lock:
             self._armed = False
-
-
-class Again(NotNow):
-    """Nothing was written, and the same transaction may succeed at once."""
 
 
 class NoAnswer(psycopg.OperationalError):  # type: ignore[misc]

@@ -13,7 +13,8 @@ from psycopg import sql
 
 from reconciler.core.errors import NotCreated, Refused
 from reconciler.places import common, sql_rows
-from reconciler.places.postgresql.connection import Again, Database, Session, Undo, identifier, quoted
+from reconciler.places.mapped_table import Again, Undo
+from reconciler.places.postgresql.connection import Database, Session, identifier, quoted
 from reconciler.places.sql_rows import COLUMN_TYPES, COLUMNS, Kind
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 
