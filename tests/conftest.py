@@ -40,6 +40,7 @@ pytest_plugins = (
     "tests.places.files.fixtures",
     "tests.places.hbase.fixtures",
     "tests.places.postgresql.fixtures",
+    "tests.places.sql.fixtures",
     "tests.places.zookeeper.fixtures",
 )
 """Fixtures that tests of several rooms use. Importing these modules starts nothing and loads no client."""

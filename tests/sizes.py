@@ -23,6 +23,7 @@ SHARED = {
     "golden": ("tests/golden/",),  # they count together which files were asked for
     "hbase": ("tests/places/hbase/", "[hbase"),
     "hdfs": ("tests/places/files/", "tests/failover/checkpoint/test_clone_hdfs.py", "[files_hdfs"),
+    "mysql": ("tests/places/sql/", "[mysql"),
     "postgresql": ("tests/places/postgresql/", "[postgresql"),
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
     "spark ranges": ("tests/spark/batches/", "tests/spark/audit/", "tests/failover/sinks/test_sinks_on_clusters.py"),
@@ -56,6 +57,7 @@ SLOWEST = (
     "tests/demo/lab/test_lab.py",
     "zookeeper",
     "postgresql",
+    "mysql",
     "hdfs",
     "tests/documents/test_readme.py",
     "tests/documents/test_guide.py",

@@ -12,12 +12,17 @@ from urllib.parse import unquote
 
 from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
 from reconciler.config.settings import Job
-from reconciler.config.stores import STORES, Behind, spec_of
+from reconciler.config.stores import ALIASES, STORES, Behind, spec_of
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Unknown
 from reconciler.core.errors import ConfigError
 
-_HOW = frozenset({"timeout", "transport", "protocol", "keep", "walk", "number"})
+_HOW = frozenset(
+    {
+        *("timeout", "transport", "protocol", "keep", "walk", "number"),
+        *("newest_by", "written_by", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"),
+    }
+)
 """Parameters that say how a store is read or written, and not where it is."""
 _LOCAL = ("file:", "local:")
 """Protocols of folders on this machine."""
@@ -29,7 +34,7 @@ _OF_SERVER = frozenset({"service", "options", "hostaddr"})
 
 def place_of(address: str) -> Hashable:
     """The store that an address leads to, in a normal form. It may look at links on this machine."""
-    scheme, rest = scheme_of(address) or "", address.partition(":")[2]
+    scheme, rest = _scheme(address), address.partition(":")[2]
     spec = spec_of(scheme)
     behind = Behind.NAME if spec is None else spec.behind
     if spec is STORES["postgresql"]:
@@ -37,7 +42,7 @@ def place_of(address: str) -> Hashable:
     if behind is Behind.FILE:
         return scheme, _real(rest.removeprefix("///"))
     base, _, query = rest.partition("?")
-    where = frozenset((name, value) for name, value in pairs(query) if name not in _HOW)
+    where = frozenset(_with_schema({name: value for name, value in pairs(query) if name not in _HOW}).items())
     if behind is Behind.FOLDER:
         return scheme, _folder(base), where
     if behind is Behind.SERVERS:
@@ -54,7 +59,7 @@ def server_of(address: str) -> Hashable:
 
     Two addresses on this machine have nothing in common.
     """
-    scheme, rest = scheme_of(address) or "", address.partition(":")[2].partition("?")[0]
+    scheme, rest = _scheme(address), address.partition(":")[2].partition("?")[0]
     spec = spec_of(scheme)
     behind = Behind.NAME if spec is None else spec.behind
     if spec is STORES["postgresql"]:
@@ -90,11 +95,21 @@ def _database(parts: Parts) -> tuple[object, ...]:
     """As libpq reads it: what the query says replaces what the authority and the path say."""
     given = dict(pairs(parts.query))
     database = given.get("dbname") or unquote(parts.path.strip("/")) or _user(parts)  # libpq's own default
-    rows = {name: value for name, value in given.items() if name in _OF_ROWS}
-    if "schema" not in rows and "." in rows.get("table", ""):
-        rows["schema"], _, rows["table"] = rows["table"].partition(".")
+    rows = _with_schema({name: value for name, value in given.items() if name in _OF_ROWS})
     server = frozenset((name, value) for name, value in given.items() if name in _OF_SERVER)
     return "postgresql", _libpq_hosts(parts, given), database, server, frozenset(rows.items())
+
+
+def _with_schema(given: Mapping[str, str]) -> Mapping[str, str]:
+    if "schema" in given or "." not in given.get("table", ""):
+        return given
+    schema, _, table = given["table"].partition(".")
+    return {**given, "schema": schema, "table": table}
+
+
+def _scheme(address: str) -> str:
+    scheme = scheme_of(address) or ""
+    return ALIASES.get(scheme, scheme)
 
 
 def _libpq_hosts(parts: Parts, given: Mapping[str, str]) -> frozenset[str]:

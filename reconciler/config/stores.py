@@ -112,6 +112,18 @@ STORES: dict[str, StoreSpec] = {
         has_groups=lambda given: "table" not in given or "group" in given,
         lacks_number=lambda given: "table" in given,
     ),
+    "mysql": StoreSpec(
+        module="reconciler.places.sql",
+        example="mysql://HOST/DATABASE?table=T&topic=C&partition=C&offset=C",
+        behind=Behind.SERVERS,
+        client="sqlalchemy",
+        extra="mysql",
+        port="3306",
+        parameters="ssl_ca ssl_cert ssl_key ssl_check_hostname",
+        by_job_with=frozenset({"newest_by", "written_by"}),
+        has_groups=lambda given: "group" in given,
+        lacks_number=_always,
+    ),
     "checkpoint": StoreSpec(
         module="reconciler.places.checkpoint.show",
         example="checkpoint:PATH",
@@ -152,7 +164,8 @@ STORES: dict[str, StoreSpec] = {
     ),
     "memory": StoreSpec(module="reconciler.places.memory", example="memory:NAME", behind=Behind.NAME),
 }
-ALIASES = {"postgres": "postgresql"}
+ALIASES = {"postgres": "postgresql", "mariadb": "mysql", "oracle": "mysql", "mssql": "mysql"}
+"""Other schemes of a row. The last two are other servers, which ``places.sql`` tells apart."""
 
 
 def spec_of(scheme: str | None) -> StoreSpec | None:

@@ -31,6 +31,7 @@ from reconciler.places.registry import open_store
         ("postgresql://other/none?host=h&dbname=db", "postgresql://h/db"),
         ("postgresql://h/db?table=s.t", "postgresql://h/db?schema=s&table=t"),
         ("postgresql://alice@h/db?schema=s", "postgresql://bob@h/db?schema=s"),
+        ("mysql://me@h/db?table=s.t&topic=a", "mariadb://H:3306/db?topic=a&schema=s&table=t&ssl_ca=/c&newest_by=n"),
     ],
 )
 def test_two_spellings_of_one_store_are_one(
@@ -48,6 +49,7 @@ def test_two_spellings_of_one_store_are_one(
         ("sqlite:///offsets.db", "sqlite:///anchors.db"),
         ("sqlite:///offsets", "files:offsets"),
         ("postgresql://h/db", "postgresql://h/other"),
+        ("mysql://h/db?table=t", "mysql://h/db?table=u"),
         ("postgresql://h/db", "postgresql://h:5433/db"),
         ("postgresql://h/db", "postgresql://h/db?schema=s"),
         ("hbase://h/ns:t?layout=cloudera", "hbase://h/t?layout=cloudera"),

@@ -107,6 +107,7 @@ HERE: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
 """The stores of the behaviour suite that need no server, by names that begin with their scheme."""
 _FIXTURES = (
     *("zookeeper_consumers", "zookeeper_single", "postgresql_own", "postgresql_mapped", "postgresql_grouped"),
+    *("mysql_mapped", "mysql_grouped"),
     *("hbase_cloudera", "hbase_logsaver", "hbase_metrics", "hbase_flowlet", "files_hdfs"),
 )
 ON_SERVERS: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {

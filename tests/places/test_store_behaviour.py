@@ -41,7 +41,7 @@ SHAPES = {
 }
 
 
-LIKE_ANOTHER = ("postgresql_grouped", "hbase_metrics", "hbase_flowlet")
+LIKE_ANOTHER = ("postgresql_grouped", "mysql_mapped", "hbase_metrics", "hbase_flowlet")
 """Their code is that of another case, but for the form of a row."""
 REAL = sampled(
     [pytest.param(name, marks=pytest.mark.system) for name in ON_SERVERS],
