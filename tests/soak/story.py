@@ -47,7 +47,7 @@ class Soak:
     plans: dict[str, int] = field(default_factory=dict)
     """By job, the number of its newest plan before this move."""
     accepted: tuple[str, ...] = ()
-    """The operator's decision of this move."""
+    """The findings that the operator accepts in this move."""
 
     def begin(self) -> None:
         """Both clusters with a copy on the other one, the state store, and all jobs at home."""
@@ -205,15 +205,19 @@ class Soak:
             estate.brokers[move.to].start()
 
     def _decide(self, words: Sequence[object]) -> None:
-        """Move all jobs. If records are gone that may be unread, as after retention, the operator accepts that."""
-        self.accepted = ()
+        """Move all jobs. The operator accepts that records are gone that may be unread, as after retention, and that a
+        sink gets again what was shown.
+        """
         ended = self.estate.run(*words, codes=(0, 4))
+        self.accepted = tuple(word for word in ("lost", "early") if ended.code == 4 and word in ended.out)
         if ended.code == 4:
-            if "lost" not in ended.out:
-                raise SoakFailed(f"a move needs another decision than to accept lost:\n{ended.out}{ended.err}")
-            self.accepted = ("--accept", "lost")
+            if not self.accepted:
+                raise SoakFailed(f"a move needs another decision than to accept lost or early:\n{ended.out}{ended.err}")
             for name in ALL:
-                self.estate.run(*words, "--job", name, *self.accepted)
+                self.estate.run(*words, "--job", name, *self._decisions())
+
+    def _decisions(self) -> list[str]:
+        return [word for each in self.accepted for word in ("--accept", each)]
 
     def _arrive(self, move: Move) -> None:
         """The jobs' hooks and starts."""
@@ -227,7 +231,7 @@ class Soak:
         if Fault.ROLLED_BACK in move.faults:
             self._hook(victim)
             estate.run("rollback", "--job", victim, "--yes")
-            estate.run("move", "--to", move.to, "--job", victim, "--yes", *self.accepted)
+            estate.run("move", "--to", move.to, "--job", victim, "--yes", *self._decisions())
         self._start(ALL, *(("--wait", WAIT_S) if self._waits(move) else ()))
         estate.active = move.to
 
@@ -241,7 +245,7 @@ class Soak:
     def _hook_words(self, name: str, *words: object, file: str = "") -> tuple[object, ...]:
         folder = self.estate.folder
         env = folder / (file or f"{name}.env")
-        return ("hook", "--job", name, "--plans", folder / "plans", "--env-file", env, *self.accepted, *words)
+        return ("hook", "--job", name, "--plans", folder / "plans", "--env-file", env, *self._decisions(), *words)
 
     def _hook(self, name: str, *words: object) -> dict[str, str]:
         self.estate.run(*self._hook_words(name, *words))
