@@ -209,9 +209,9 @@ class Soak:
         sink gets again what was shown.
         """
         ended = self.estate.run(*words, codes=(0, 4))
-        self.accepted = tuple(word for word in ("lost", "early") if ended.code == 4 and word in ended.out)
-        if ended.code == 4:
-            if not self.accepted:
+        self.accepted = () if ended.code == 0 else ("lost", "early")
+        if ended.code:
+            if not any(word in ended.out for word in self.accepted):
                 raise SoakFailed(f"a move needs another decision than to accept lost or early:\n{ended.out}{ended.err}")
             for name in ALL:
                 self.estate.run(*words, "--job", name, *self._decisions())
