@@ -348,7 +348,7 @@ def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHan
         detail = f"{by_person.finding.detail}{beyond}; found: {finding.detail}"
         finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
         probes, rounds = probes + by_person.probes, rounds + by_person.rounds
-    elif accepts(decided, finding):
+    elif accepts(decided, finding) or accepts(decided, with_earlier_stay(at, finding)):
         finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
     finding = with_earlier_stay(at, finding)
     return PartitionPlan.of(

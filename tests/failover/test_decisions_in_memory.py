@@ -6,13 +6,18 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.core.verdicts import Skips, Verdict
-from reconciler.failover.check import Checked, check
+from reconciler.core.verdicts import Finding, Skips, Verdict
+from reconciler.failover.check import Checked, _row, check
 from reconciler.failover.corrections import outcome
 from reconciler.failover.decisions import SeveralJobs
+from reconciler.failover.gather import JobPartition
+from reconciler.failover.numbers import Selected
 from reconciler.failover.outside import ByHand, WrongDecision
+from reconciler.kafka.engine import SearchResult
 from reconciler.plan.document import PartitionPlan, parse_plan
 from reconciler.plan.start import why_stopped
+from reconciler.ports import Row, TopicPartition
+from reconciler.state.stored import Stored
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
 
 
@@ -219,3 +224,22 @@ def test_jobs_are_chosen_by_name_in_the_configurations_order(memory: Memory) -> 
     assert [job.name for job in config.chosen("c", "a", "c")] == ["a", "c"]
     with pytest.raises(ConfigError, match='no job "d"'):
         config.chosen("a", "d")
+
+
+def test_a_finding_that_is_early_only_by_the_work_of_this_stay_is_accepted_as_early(memory: Memory) -> None:
+    """Its anchor is exact; the stay may have processed three more records before its driver was killed."""
+    row = Row(TopicPartition("events", 0), stored(6), "1")
+    at = JobPartition(
+        job=memory.config().jobs[0],
+        source=row.key,
+        destination=TopicPartition("a.events", 0),
+        topic_id=None,
+        exists=True,
+        selected=Selected(row, None, recorded=Stored(BASE + 7, row.stored.anchor, again=3, ahead=3)),
+        compacted=False,
+        translated=False,
+        own=False,
+    )
+    exact = SearchResult(Finding(Verdict.EXACT, 7, 0), probes=1, rounds=1)
+    accepted = _row(at, exact, None, ByHand(accepted=frozenset({Verdict.EARLY})))
+    assert (found(accepted), accepted.replay_at_most, accepted.set_by_hand) == ((Verdict.EARLY, 7), 3, True)
