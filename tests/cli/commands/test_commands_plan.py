@@ -26,7 +26,7 @@ def planned(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     memory.save({0: stored(5)})
     for read in ("read_config", "read_located"):
         monkeypatch.setattr(context, read, lambda _: memory.config())
-    monkeypatch.setattr(context, "outside_with_engine", lambda *_: nullcontext(memory.outside))
+    monkeypatch.setattr(context, "outside", lambda *_: nullcontext(memory.outside))
     return tmp_path / "a plan.json"
 
 
@@ -50,11 +50,11 @@ def test_a_plan_too_large_to_be_read_is_refused_and_the_file_stays(
 ) -> None:
     path, small = tmp_path / "failover.plan.json", plan_of(part())
     monkeypatch.setattr(plan, "LARGEST_FILE", 2 * len(small.to_text()))
-    plan._write(small, path, None)
+    plan._write(small, path)
     (job,) = small.jobs
     large = replace(small, jobs=(job, replace(job, name="second"), replace(job, name="third")))
     with pytest.raises(ConfigError, match=r"MiB, and no command would read it.*--job"):
-        plan._write(large, path, None)
+        plan._write(large, path)
     assert path.read_text() == small.to_text()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
