@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from reconciler.config.settings import Job
 from reconciler.config.streams import Naming
 from reconciler.config.streams import Stream as Topic
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.anchors import Anchor, Identity, StoredOffset
 from reconciler.core.errors import Changed, Refused, Unreachable
 from reconciler.core.question import TopicPolicy
-from reconciler.failover.recorded import Gathered, JobPlace, Recorded, judge, names_shared
+from reconciler.failover.recorded import Gathered, JobPlace, Recorded, ends, judge, names_shared
 from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Change, TopicPartition, Traits, WriteResult
+from reconciler.ports import Row as StoredRow
 from reconciler.state import plans
-from reconciler.state.journal import Entry, StreamPartition
+from reconciler.state.journal import Entry, StreamPartition, closing
 from reconciler.state.locations import Location as Recording
 from reconciler.state.locations import Phase
 from reconciler.state.moving import NewNumber
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
 from tests.simulation.moves import reading, steps
+from tests.simulation.moves.reading import journal_of, plan_of
 from tests.simulation.moves.world import (
+    CLOSING,
     Hook,
     Location,
+    Log,
     Names,
     Number,
     Place,
@@ -42,7 +49,9 @@ from tests.simulation.moves.world import (
     World,
     end,
     place_key,
+    put,
 )
+from tests.simulation.moves.world import Entry as ModelEntry
 
 TOPICS = {"A": Topic("events", "a"), "B": Topic("events", "b")}
 TRAITS = {
@@ -50,15 +59,17 @@ TRAITS = {
     Place.JOB_ONLY: Traits(corrected_by_job=True),
     Place.CHECKPOINT: Traits(corrected_in_copy=True),
 }
-GROUP = "clicks"
+JOB = Job("clicks", "clicks", (), "memory:", Identity(timestamp_of=lambda record: record.timestamp_ms))
+RENAMED = replace(JOB, groups={"a": "clicks", "b": "a.clicks", "c": "a.clicks"})
 _names = itertools.count()
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let the model run on the product's functions."""
     product = _Product()
-    patch.setattr(steps, "read_stream", product.read_stream)
-    patch.setattr(reading, "read_stream", product.read_stream)
+    patch.setattr(reading, "_memory", reading.Memory())
+    patch.setattr(reading, "read", product.read_stream)
+    patch.setattr(reading, "read_end", product.read_end)
     patch.setattr(steps, "give_back", product.give_back)
     patch.setattr(steps, "_write", product.write)
     patch.setattr(steps, "_may_replace", product.may_replace)
@@ -67,7 +78,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
 class _Product:
     def __init__(self) -> None:
         self._store = _Rows(f"model-{next(_names)}")
-        self._reads, self._writes, self._may_replace = reading.read_stream, steps._write, steps._may_replace
+        self._reads, self._writes, self._may_replace = reading.read, steps._write, steps._may_replace
+        self._ends, self._memory = reading.read_end, reading.Memory()
 
     def read_stream(self, world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
         expected = self._reads(world, state, location, stream)
@@ -76,19 +88,15 @@ class _Product:
         is_old = expected is None and later and (world.marked or world.place is Place.CHECKPOINT)
         if location.state == "writing" or world.fault in ("A2", "A9", "A10", "A11") or is_old:
             return expected
-        place = _job_place(world, location, self._store)
+        group = _job(world).group_on(location.cluster)
         is_dead = world.place is Place.GROUP and state.dead and location.cluster == "a"
         unseen = Unreachable("a does not answer") if is_dead else None
         rows = None
         if world.place is not Place.JOURNAL and unseen is None:
             self._fill(world, state, location.cluster, location.folder)
-            rows = {row.key: row for row in self._store.read(GROUP, list(place.names))}
-        journal = _journal(world, state, location)
-        plan = None if location.plan < 0 else _numbers(world, state.plans[location.plan], location.plan)
-        here = Recording(Phase.LIVES, location.cluster, location.stay, "model", 0, plan=plan and plan.number)
-        judged = judge(
-            Gathered(here, place, plan, bool(plan), rows, journal, unseen), _of_mirror(world, state, location)
-        )[_at(stream)]
+            rows = {row.key: row for row in self._store.read(group)}
+        gathered = self._gathered(world, state, location, rows, unseen)
+        judged = judge(gathered, _of_mirror(world, state, location)).get(_at(stream))
         found = _as_the_model_has_it(judged.stored) if isinstance(judged, Recorded) else None
         if is_dead and found is not None:  # what the job has processed since is counted up to the log's end
             furthest = max(end(world, state, stream, "a"), found.furthest)
@@ -97,62 +105,97 @@ class _Product:
         assert found == expected, (judged, expected, state)
         return found
 
+    def _gathered(
+        self, world: World, state: State, location: Location, rows: Any, unseen: Unreachable | None = None
+    ) -> Gathered:
+        number = plan_of(state, location.plan)
+        plan = None if number is None else _numbers(world, number, location.plan)
+        here = Recording(Phase.LIVES, location.cluster, location.stay, "model", 0, plan=plan and plan.number)
+        place = self._memory.get(world, location.cluster, lambda: _job_place(world, location.cluster, self._store))
+        if rows is not None:
+            rows = {key: row for key, row in rows.items() if key.topic in place.names}
+        return Gathered(here, place, plan, bool(plan), rows, _journal(world, state, location.stay), unseen)
+
+    def read_end(self, world: World, state: State, location: Location, stream: Stream, number: int) -> int | None:
+        expected = self._ends(world, state, location, stream, number)
+        stays = {each.stay for each in state.locations if each.state == "lives" and each.cluster == location.cluster}
+        earlier = [entry for stay in sorted(stays - {location.stay}) for entry in _journal(world, state, stay)]
+        key = _key(world, stream, location.cluster)
+        found = self._gathered(world, state, location, {key: StoredRow(key, StoredOffset(number), "")})
+        judged = ends(found, earlier)[_at(stream)]
+        assert isinstance(judged, Recorded)
+        assert _record(judged.stored.record) == expected
+        return expected
+
     def give_back(self, world: World, state: State, plan: Plan) -> Plan:
         expected = reading.give_back(world, state, plan)
         if world.place not in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY):
             return expected
+        self._memory.get(world, (plan, state.place), lambda: self._compare_back(world, state, plan, expected))
+        return expected
+
+    def _compare_back(self, world: World, state: State, plan: Plan, expected: Plan) -> None:
         self._fill(world, state, plan.leaves, 0)
         keys = {_at(each.stream): _key(world, each.stream, plan.leaves) for each in plan.rows}
         held = {key: found.number for key, found in _store_place(world, self._store).read(keys.values()).items()}
         back = plans.give_back(_numbers(world, plan, 0), 2, keys, held)  # type: ignore[arg-type]
-        rows = tuple(Row(each.stream, _row_as_the_model_has_it(back.rows[_at(each.stream)].row)) for each in plan.rows)
-        assert Plan(back.leaves, back.to, rows) == expected
-        return expected
+        rows = [Row(each.stream, _row_as_the_model_has_it(back.rows[_at(each.stream)].row)) for each in plan.rows]
+        assert Plan(back.leaves, back.to, Log(rows), is_back=True) == expected
 
     def may_replace(self, world: World, state: State, plan: Plan) -> bool:
         expected = self._may_replace(world, state, plan)
         if world.place in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY) and world.fault != "A52":
-            self._fill(world, state, plan.to, 0)
-            place, numbers = _store_place(world, self._store), _new_numbers(world, plan, plan.rows, 2)
-            stays = [each.of_stay or 0 for each in place.read(numbers).values()]
-            found = max(stays, default=0) <= state.location.stay
-            try:
-                place.check(numbers)
-            except Changed:
-                found = False
-            assert found == expected
+            stay = state.location.stay
+            key = (stay, plan, state.place)
+            assert self._memory.get(world, key, lambda: self._may(world, state, plan, stay)) == expected
         return expected
 
+    def _may(self, world: World, state: State, plan: Plan, stay: int) -> bool:
+        self._fill(world, state, plan.to, 0)
+        place, numbers = _store_place(world, self._store), _new_numbers(world, plan, plan.rows, 2)
+        try:
+            place.check(numbers)
+        except Changed:
+            return False
+        return max((each.of_stay or 0 for each in place.read(numbers).values()), default=0) <= stay
+
     def write(self, world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Iterator[tuple[str, State]]:
-        if world.place in (Place.JOURNAL, Place.CHECKPOINT):
+        if world.place in (Place.JOURNAL, Place.CHECKPOINT, Place.JOB_ONLY):
             yield from self._writes(world, state, hook, plan, stay)
             return
         expected = next(self._writes(world, state, hook, plan, stay))
-        self._fill(world, state, plan.to, 0)
-        self._store.is_refused = world.place is Place.GROUP and any(each.cluster == plan.to for each in state.drivers)
-        is_whole = world.place in (Place.AT_ONCE, Place.JOB_ONLY)
-        rows = plan.rows if is_whole else plan.rows[hook.row : hook.row + 1]
-        numbers = _new_numbers(world, plan, rows, stay)
-
-        def still_writing() -> None:
-            if len(state.locations) != hook.seen and world.fault != "A51":
-                raise Changed("Another run has finished this.")
-
-        try:
-            _store_place(world, self._store).replace(numbers, still_writing)
-        except (Changed, Refused):
+        refuses = world.place is Place.GROUP and any(each.cluster == plan.to for each in state.drivers)
+        gone = len(state.locations) != hook.seen and world.fault != "A51"
+        key = (plan, stay, hook.row, state.place, refuses, gone)
+        place = self._memory.get(world, key, lambda: self._replaced(world, state, hook, plan, stay, refuses, gone))
+        if place is None:
             assert expected[0] == "numbers refused"
             yield expected
             return
-        finally:
-            self._store.is_refused = False
-        last = is_whole or hook.row + 1 == len(plan.rows)
-        after = hook._replace(at="lives") if last else hook._replace(row=hook.row + 1)
-        place = self._place(world, state, plan.to)
-        assert _values(place) == _values(expected[1].place)
         # Where the place has the new numbers already, the product writes nothing, so that nothing refuses it.
         assert expected[0] != "numbers refused" or place == state.place
-        yield "numbers", state._replace(place=place, hooks=(*state.hooks, after))
+        assert _values(place) == _values(expected[1].place)
+        yield "numbers", steps._wrote(world, state, hook, plan, place)
+
+    def _replaced(
+        self, world: World, state: State, hook: Hook, plan: Plan, stay: int, refuses: bool, gone: bool
+    ) -> tuple[Any, ...] | None:
+        """The place after the hook's write; None if it is refused."""
+        self._fill(world, state, plan.to, 0)
+        self._store.is_refused = refuses
+        rows = plan.rows if world.place is Place.AT_ONCE else plan.rows[hook.row : hook.row + 1]
+
+        def still_writing() -> None:
+            if gone:
+                raise Changed("Another run has finished this.")
+
+        try:
+            _store_place(world, self._store, plan.to).replace(_new_numbers(world, plan, rows, stay), still_writing)
+        except (Changed, Refused):
+            return None
+        finally:
+            self._store.is_refused = False
+        return self._place(world, state, plan.to)
 
     def _fill(self, world: World, state: State, cluster: str, folder: int) -> None:
         """Make the store's rows those of the model's place."""
@@ -160,19 +203,19 @@ class _Product:
         wanted = {
             TopicPartition(key, 0): each for (at, key), each in state.place if at == first and key in _keys(world)
         }
-        self._store.become(wanted, marked=world.marked)
+        self._store.become(_job(world).group_on(cluster), wanted, marked=world.marked)
 
     def _place(self, world: World, state: State, cluster: str) -> tuple[Any, ...]:
         """The model's place, as the store has it now."""
         first = place_key(world, cluster, 0, "A")[0]
         stays = dict(state.place)
         place = {at: each for at, each in state.place if at[0] != first}
-        for row in self._store.read(GROUP):
+        for row in self._store.read(_job(world).group_on(cluster)):
             at = (first, row.key.topic)
             was = stays.get(at)
             stay = was.stay if was is not None and was.value == row.stored.offset else self._store.wrote[row.key]
             place[at] = Number(row.stored.offset, stay)
-        return tuple(sorted(place.items(), key=repr))
+        return put((), place)
 
 
 class _Rows(MemoryStore):
@@ -185,17 +228,17 @@ class _Rows(MemoryStore):
         super().__init__(name)
         self.wrote: dict[TopicPartition, int] = {}
 
-    def become(self, wanted: dict[TopicPartition, Number], *, marked: bool) -> None:
+    def become(self, group: str, wanted: dict[TopicPartition, Number], *, marked: bool) -> None:
         self.marked = True
         changes = []
-        now = {row.key: row for row in self.read(GROUP)}
+        now = {row.key: row for row in self.read(group)}
         for key in now.keys() - wanted.keys():
-            del self._shared.rows[GROUP][key]
+            del self._shared.rows[group][key]
         for key, each in wanted.items():
             row, stay = now.get(key), each.stay if marked else None
             if row is None or (row.stored.offset, row.of_stay) != (each.value, stay):
                 changes.append(Change(key, row.version if row else None, StoredOffset(each.value), stay=stay))
-        super().write(GROUP, changes, reason="model", now_ms=0)
+        super().write(group, changes, reason="model", now_ms=0)
         self.marked = marked
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
@@ -209,40 +252,44 @@ def _values(place: tuple[Any, ...]) -> dict[Any, int]:
     return {at: number.value for at, number in place}
 
 
-def _job_place(world: World, location: Location, store: MemoryStore) -> JobPlace:
+def _job(world: World) -> Job:
+    return RENAMED if world.renamed else JOB
+
+
+def _job_place(world: World, cluster: str, store: MemoryStore) -> JobPlace:
     naming = Naming(TopicPolicy.IDENTITY if world.names is Names.ONE else TopicPolicy.DEFAULT)
     streams, traits = [TOPICS[each] for each in world.keys], TRAITS.get(world.place, Traits())
-    names = naming.by_name(streams, location.cluster)
-    assert set(names) == {keys[location.cluster] for keys in world.keys.values()}
-    shared = names_shared(naming, streams, location.cluster, ("a", "b"), traits)
-    return JobPlace(None if world.place is Place.JOURNAL else store, GROUP, traits, names, shared)
+    names = naming.by_name(streams, cluster)
+    assert set(names) == {keys[cluster] for keys in world.keys.values()}
+    shared = names_shared(naming, streams, cluster, world.clusters, traits)
+    reader = None if world.place is Place.JOURNAL else store
+    return JobPlace(reader, _job(world).group_on(cluster), traits, names, shared, partial(naming.by_name, streams))
 
 
-def _store_place(world: World, store: MemoryStore) -> StorePlace:
-    return StorePlace(store, GROUP, TRAITS.get(world.place, Traits()), GROUP, "move", lambda: 0)
+def _store_place(world: World, store: MemoryStore, cluster: str = "a") -> StorePlace:
+    group = _job(world).group_on(cluster)
+    return StorePlace(store, group, TRAITS.get(world.place, Traits()), "clicks", "move", lambda: 0)
 
 
-def _journal(world: World, state: State, location: Location) -> list[Entry]:
-    return [
-        Entry(
-            "model",
-            0,
-            {
-                _at(each.stream): Known(
-                    each.known.number,
-                    _anchor(each.known.record),
-                    each.known.again,
-                    each.known.older,
-                    each.known.processed or world.fault == "A14",
-                )
-            },
-        )
-        for each in state.journals[location.stay - 1]
-    ]
+def _journal(world: World, state: State, stay: int) -> list[Entry]:
+    return [_entry(each, world.fault == "A14") for each in journal_of(state, stay)]
+
+
+def _entry(entry: ModelEntry, all_processed: bool) -> Entry:
+    if entry is CLOSING:
+        return closing(1, "model", 0)
+    known, at = entry.known, _at(entry.stream)
+    found = Known(known.number, _anchor(known.record), known.again, known.older, known.processed)
+    if known.processed or all_processed:
+        return Entry("model", 0, {at: replace(found, processed=True)})
+    return Entry("model", 0, {}, begun={at: found})
 
 
 def _of_mirror(world: World, state: State, location: Location) -> set[tuple[TopicPartition, int]]:
-    if world.fault == "A19":
+    """The numbers of the place that a mirror's checkpoints have, under the group's name on a."""
+    job = _job(world)
+    names = {job.group_on(location.cluster)} if world.fault == "A54" else job.group_names
+    if world.fault == "A19" or job.group_on("a") not in names:
         return set()
     return {(TopicPartition(key, 0), value) for cluster, key, value in state.synced if cluster == location.cluster}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, newest, plan_back, read_number
 from tests.simulation.moves.world import (
     Cluster,
     Location,
+    Log,
     Place,
     Plan,
     Row,
@@ -14,15 +18,64 @@ from tests.simulation.moves.world import (
     World,
     behind,
     end,
+    end_key,
     log,
     place_key,
     record_before,
 )
 
+T = TypeVar("T")
+
+
+class Memory:
+    """Answers of pure functions in the newest world, by what they depend on: most steps change little of that."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self._answers: dict[Hashable, Any] = {}
+
+    def get(self, world: World, key: Hashable, find: Callable[[], T]) -> T:
+        if world is not self._world or len(self._answers) > 300_000:
+            self._world, self._answers = world, {}
+        try:
+            found: T = self._answers[key]
+        except KeyError:
+            found = self._answers[key] = find()
+        return found
+
+
+_memory = Memory()
+
+
+def plan_of(state: State, number: int) -> Plan | None:
+    """The plan of that number; None if there is none, or it is not stored yet."""
+    return state.plans[number] if 0 <= number < len(state.plans) else None
+
+
+def journal_of(state: State, stay: int) -> Log:
+    """The journal of a stay, which may have none yet."""
+    return state.journals[stay - 1] if stay <= len(state.journals) else Log()
+
+
+def seen(state: State, location: Location) -> Hashable:
+    """What a reading of the job's numbers depends on."""
+    journal, plan = journal_of(state, location.stay), plan_of(state, location.plan)
+    return location, journal, state.place, plan, state.arrived, state.synced, state.dead
+
 
 def read_stream(world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
     """The stored number; None if a decision is needed (exit code 4)."""
-    journal = [each.known for each in state.journals[location.stay - 1] if each.stream == stream]
+    return _memory.get(world, (stream, seen(state, location)), lambda: read(world, state, location, stream))
+
+
+def read(world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
+    """As ``read_stream``, without a memory: the product's function takes its place."""
+    journal = [each.known for each in journal_of(state, location.stay) if each.stream == stream]
+    row = _row(state, location, stream)
+    if row and location.state != "writing":  # where the stay began comes first, whether its journal has it or not
+        journal = [row.planned.first(), *journal]
+    if world.place is Place.CHECKPOINT:
+        journal = [each for each in journal if each.processed]
     if world.fault == "A14":
         journal = [Known(each.number, each.record, each.again, each.older) for each in journal]
     if world.place is Place.JOURNAL:
@@ -45,9 +98,16 @@ def read_stream(world: World, state: State, location: Location, stream: Stream) 
         _is_shared(world, state, location, stream),
         held is not None and world.fault != "A19" and _is_of_mirror(world, state, location, stream, held.value),
     )
-    row = _row(state, location, stream)
-    read = read_number(found, journal, row.planned if row else None, location.stay)
-    return None if isinstance(read, Doubt) else read
+    number = read_number(found, journal, row.planned if row else None, location.stay)
+    return None if isinstance(number, Doubt) else number
+
+
+def read_end(world: World, state: State, location: Location, stream: Stream, number: int) -> int | None:
+    """The record before the end of a batch that has begun, if a journal of a stay on this cluster has it."""
+    stays = [each.stay for each in state.locations if each.state == "lives" and each.cluster == location.cluster]
+    entries = [each for stay in sorted({*stays}) for each in journal_of(state, stay)]
+    known = [each.known for each in entries if each.stream == stream and each.known.number == number]
+    return known[-1].record if known else None
 
 
 def _is_taken_at_face_value(world: World, location: Location, value: int, journal: list[Known[int]]) -> bool:
@@ -58,6 +118,8 @@ def _is_taken_at_face_value(world: World, location: Location, value: int, journa
 
 
 def _is_of_mirror(world: World, state: State, location: Location, stream: Stream, value: int) -> bool:
+    if world.fault == "A54" and world.renamed:  # the mirror's checkpoint has the group's name on a
+        return False
     return (location.cluster, world.keys[stream][location.cluster], value) in state.synced
 
 
@@ -65,10 +127,11 @@ def _is_shared(world: World, state: State, location: Location, stream: Stream) -
     """True if the number under the stream's key can be one of another cluster, or of an earlier stay on this one."""
     if world.place in (Place.GROUP, Place.CHECKPOINT):
         return False
-    if location.plan >= 0 and state.plans[location.plan].leaves == location.cluster:
+    plan = plan_of(state, location.plan)
+    if plan and plan.leaves == location.cluster:
         return True
-    other = "b" if location.cluster == "a" else "a"
-    return world.keys[stream][location.cluster] in [keys[other] for keys in world.keys.values()]
+    others = [each for each in world.clusters if each != location.cluster]
+    return world.keys[stream][location.cluster] in [keys[other] for keys in world.keys.values() for other in others]
 
 
 def _at_face_value(world: World, state: State, location: Location, stream: Stream, value: int) -> Stored[int]:
@@ -78,9 +141,8 @@ def _at_face_value(world: World, state: State, location: Location, stream: Strea
 
 def _row(state: State, location: Location, stream: Stream) -> Row | None:
     """The stream's row of the plan that began this stay."""
-    if location.plan < 0:
-        return None
-    return next(each for each in state.plans[location.plan].rows if each.stream == stream)
+    plan = plan_of(state, location.plan)
+    return plan.whole(stream) if plan else None
 
 
 def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
@@ -101,8 +163,35 @@ def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
         ahead = read.ahead + _undelivered(world, state, stream, to, read.record)
         again = max([reached, *(each.furthest for each in left)]) - new + ahead
         replaced = frozenset({state.held(place_key(world, to, here.folder, stream))})
-        rows.append(Row(stream, PlanRow(new, record, again, 0, replaced, read)))
-    return Plan(here.cluster, to, tuple(rows))
+        stop, more = _end_there(world, state, to, stream, new, read.number)
+        if (ahead or more) and left:  # these records may be behind ones that the other cluster lacks
+            more += len(_lacked(world, state, stream, to, range(new, end(world, state, stream, to))))
+        rows.append(Row(stream, PlanRow(new, record, again + more, 0, replaced, read), stop))
+    return Plan(here.cluster, to, Log(rows))
+
+
+def _end_there(
+    world: World, state: State, to: Cluster, stream: Stream, start: int, number: int
+) -> tuple[int | None, int]:
+    """Where the batch ends on ``to`` that a checkpoint has begun, and how many of its records come again behind that.
+
+    It is repeated empty, from ``start`` to ``start``, if its end is not proven. It ends in front of a record that it
+    did not have: a sink that has the batch would drop that.
+    """
+    here = state.location
+    stop = state.held(end_key(here.folder, stream)) if world.place is Place.CHECKPOINT else None
+    if stop is None:
+        return None, 0
+    record = read_end(world, state, here, stream, stop)
+    at = start if record is None else behind(world, state, stream, to, record)
+    if world.fault == "A55":  # an end that is not proven is where the log ends
+        at = end(world, state, stream, to)
+    missing = _never_delivered(world, state, stream, to, at)
+    if missing and world.fault != "A57":
+        at = missing[0]
+    elif at > start:
+        return at, _undelivered(world, state, stream, to, record)
+    return max(at, start), 0 if world.fault == "A58" else stop - number
 
 
 def _left_before(state: State, stream: Stream, cluster: Cluster) -> list[Stored[int]]:
@@ -118,10 +207,15 @@ def _undelivered(world: World, state: State, stream: Stream, to: Cluster, record
 
 def _never_delivered(world: World, state: State, stream: Stream, to: Cluster, new: int) -> list[int]:
     """The offsets before `new` with records the earlier stays on `to` had not read, and the other cluster lacks."""
+    left = max((each.number for each in _left_before(state, stream, to)), default=new)
+    return _lacked(world, state, stream, to, range(min(left, new), new))
+
+
+def _lacked(world: World, state: State, stream: Stream, to: Cluster, offsets: range) -> list[int]:
+    """The offsets on ``to`` with records that the cluster which the job leaves lacks."""
     start, records = log(world, state, stream, to)
     _, elsewhere = log(world, state, stream, state.location.cluster)
-    left = max((each.number for each in _left_before(state, stream, to)), default=new)
-    return [each for each in range(min(left, new), new) if records[each - start] not in elsewhere]
+    return [each for each in offsets if records[each - start] not in elsewhere]
 
 
 def give_back(world: World, state: State, plan: Plan) -> Plan:
@@ -133,4 +227,4 @@ def give_back(world: World, state: State, plan: Plan) -> Plan:
         held = state.held(place_key(world, plan.leaves, state.location.folder, each.stream))
         replaced = {held, *({over.number, *over.replaced} if over else {each.planned.left.number})}
         rows.append(Row(each.stream, plan_back(each.planned, replaced)))
-    return Plan(plan.to, plan.leaves, tuple(rows))
+    return Plan(plan.to, plan.leaves, Log(rows), is_back=True)
