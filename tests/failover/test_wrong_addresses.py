@@ -12,7 +12,7 @@ from tests.golden.world import Result, World
 from tests.starting import with_state
 
 WRONG = "hbase://h:1/t?layout=nonsense"
-SAID = "layout='nonsense' is not one of anchored"
+SAID = "layout='nonsense' is not one of cloudera"
 COMMANDS = {
     "plan": "plan -c wrong.toml -o p.json",
     "hook": "hook -c wrong.toml --plans plans",
