@@ -236,7 +236,8 @@ class _Rows(MemoryStore):
             del self._shared.rows[group][key]
         for key, each in wanted.items():
             row, stay = now.get(key), each.stay if marked else None
-            if row is None or (row.stored.offset, row.of_stay) != (each.value, stay):
+            held = None if row is None else (row.stored.offset, row.of_stay, row.stored.anchor)
+            if held != (each.value, stay, None):  # an anchor is left from a write in another state
                 changes.append(Change(key, row.version if row else None, StoredOffset(each.value), stay=stay))
         super().write(group, changes, reason="model", now_ms=0)
         self.marked = marked
