@@ -100,9 +100,9 @@ def test_two_writes_whose_order_does_not_matter_may_be_exchanged(writes: tuple[s
 
 
 def _found(world: World, left: Left) -> Searched:
-    """The first broken history: a short one, or one of a few thousand at random, which are longer."""
+    """The first broken history: a short one, or one of some thousands at random, which are longer."""
     searched = search(world, left, most=20_000)
-    for seed in range(4_000):
+    for seed in range(20_000):
         if searched.broken:
             break
         searched = walk(world, left, seed)
