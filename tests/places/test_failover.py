@@ -119,6 +119,22 @@ class Table(Place):
         return {(topic, part): at for part, at in offsets.items()}
 
 
+class MysqlTable(Table):
+    """A table in MariaDB. ``run`` runs a statement."""
+
+    def __init__(self, address: str, group: str, run: Callable[..., Any]) -> None:
+        Place.__init__(self, address, group)
+        self._run = run
+        run("CREATE TABLE txn_offsets (topic varchar(249), part int, off bigint, owner text, UNIQUE (topic, part))")
+
+    def save(self, topic: str, offsets: Mapping[int, int]) -> None:
+        for part, at in offsets.items():
+            self._run("REPLACE INTO txn_offsets VALUES (%s, %s, %s, 'job')", topic, part, at)
+
+    def look(self) -> Content:
+        return {(topic, part): at for topic, part, at in self._run("SELECT topic, part, off FROM txn_offsets")}
+
+
 class Cloudera(Place):
     """A row for every batch, with its time in the key. ``look`` names a row that the product wrote without its time."""
 
@@ -194,6 +210,7 @@ PLACES: Mapping[str, Callable[[Callable[[str], Any], str], Place]] = {
     "postgresql own": lambda get, group: Own(f"{get('database')}&{PATIENT}", group),
     "postgresql table": lambda get, group: table(get, group, grouped=False),
     "postgresql table of groups": lambda get, group: table(get, group, grouped=True),
+    "mysql table": lambda get, group: MysqlTable(f"{get('results')}?{MAPPED}&{PATIENT}", group, get("sql")),
     "zookeeper consumers": lambda get, group: znodes(get, group, single=False),
     "zookeeper single": lambda get, group: znodes(get, group, single=True),
     "hbase cloudera": lambda get, group: hbase(get, group, "cloudera", "offsets"),
