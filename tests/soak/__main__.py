@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--folder", type=Path, help="kept; else a temporary one is deleted")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as after Ctrl-C, the servers and the jobs are ended
     with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

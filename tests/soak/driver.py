@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.errors import ReconcilerError
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
 from tests.failover.sinks.queries import DELTA
@@ -122,7 +121,7 @@ class Driver:
                 while not ended.is_set():
                     try:
                         found = batches.run_once(at_least_once(write))
-                    except ReconcilerError as error:  # a cluster or a store is away: a run is repeated
+                    except Exception as error:  # noqa: BLE001 a cluster or a store is away: a run is repeated
                         print(f"ranges: {error}", file=sys.stderr, flush=True)
                         found = None
                     if found is None:

@@ -22,6 +22,7 @@ IN_SPARK = ("files", "delta", "rows", "sums", "ranges")
 AT_LEAST_ONCE = ("ranges", "group")
 """What they have processed, and not stored, comes again: their sinks are plain files."""
 GROUP = "group"
+END_S = 20
 ALL = (*IN_SPARK, GROUP)
 
 
@@ -75,7 +76,11 @@ class Jobs:
             return
         if name == GROUP and self.consumer is not None:
             self.consumer.send_signal(signal.SIGTERM)
-            self.consumer.wait(60)
+            try:
+                self.consumer.wait(END_S)
+            except subprocess.TimeoutExpired:  # its last commit waits for a cluster that is killed
+                self.consumer.kill()
+                self.consumer.wait()
         elif self.driver is not None:
             self._ask({"do": "stop", "job": name})
         self.running.discard(name)

@@ -9,15 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-HEAD = (
-    "names",
-    "moves",
-    "records",
-    "processed",
-    "shown to come again",
-    "came again",
-    "beyond what was shown, as sent late or twice",
-)
+HEAD = ("names", "moves", "records", "processed", "shown to come again", "came again", "of these, not shown")
 
 
 def tables(texts: Iterable[str]) -> str:
