@@ -1,4 +1,4 @@
-"""``python -m tests.soak.summary FILE …``: the JSON lines of soaks as the tables of ``docs/explanation/soak.md``."""
+"""``python -m tests.soak.summary FILE …``: the JSON lines of soaks as the figures of ``docs/explanation/soak.md``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ HEAD = ("names", "moves", "records", "processed", "shown to come again", "came a
 
 
 def tables(texts: Iterable[str]) -> str:
-    """A row for each policy, and a row for each fault. A run that was stopped counts as far as it came."""
+    """A row for each policy, and the faults. A run that was stopped counts as far as it came."""
     runs = [[json.loads(line) for line in text.splitlines() if line.startswith("{")] for text in texts]
     played = [[line for line in run if "move" in line] for run in runs]
     moves = [move for run in played for move in run]
     policies = sorted({move["policy"] for move in moves})
     rows = [HEAD, *(_row(policy, [run for run in played if run and run[0]["policy"] == policy]) for policy in policies)]
     kinds = Counter(kind for move in moves for kind in (f"cluster {move['loss']}", *move["faults"]))
-    faults = [
-        ("how the cluster was left, and faults", "moves"),
-        *((kind, str(count)) for kind, count in kinds.most_common()),
-    ]
-    return f"{_table(rows)}\n{_table(faults)}"
+    faults = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    return f"{_table(rows)}\nMoves by how the cluster was left, and by fault: {faults}.\n"
 
 
 def _row(policy: str, runs: Sequence[Sequence[dict[str, Any]]]) -> tuple[str, ...]:
