@@ -55,6 +55,15 @@ def test_the_location_alone_says_where_a_job_starts(
     assert place.job.moved is (side is not Side.SOURCE and (location is WRITING or cluster == location.cluster))
 
 
+@pytest.mark.parametrize("phase", ["moving", "lives"])
+def test_a_location_on_a_cluster_that_the_configuration_lacks_starts_nothing(memory: Memory, phase: str) -> None:
+    """It was renamed there, or taken out."""
+    there = {"moving": MOVING, "lives": AT_HOME}[phase]
+    config = memory.config()
+    with pytest.raises(ConfigError, match='has no cluster "old"'):
+        place_of(config, config.jobs[0], replace(there, cluster="old"))
+
+
 def test_a_query_starts_on_the_checkpoint_that_its_location_names(memory: Memory) -> None:
     job = '[[jobs]]\nhome = "a"\nname = "q"\ntopics = ["events"]\noffsets = "checkpoint:/base"\n'
     config = memory.config(jobs=job)
