@@ -257,22 +257,18 @@ class Config:
         """The configuration for a move to ``there``. Raises ConfigError if there is no such cluster."""
         if there == self.there:
             return self
-        self._refuse_unknown(there)
         others = [name for name in self.clusters if name != there]
         return self.between(self.here if self.here in others else others[0], there)
-
-    def _refuse_unknown(self, name: str) -> None:
-        if name not in self.clusters:
-            known = known_names(name, list(self.clusters))
-            raise ConfigError(f'The configuration has no cluster "{name}".', hint=f"It has: {known}.")
 
     def between(self, here: str, there: str) -> Config:
         """The configuration for a move from ``here`` to ``there``. Raises ConfigError if one is no cluster of it.
 
         A location in the state store may name one that was renamed or taken out since.
         """
-        for name in (here, there):
-            self._refuse_unknown(name)
+        for name in (there, here):
+            if name not in self.clusters:
+                known = known_names(name, list(self.clusters))
+                raise ConfigError(f'The configuration has no cluster "{name}".', hint=f"It has: {known}.")
         topics = replace(self.topics, here=here, there=there)
         jobs = tuple(job_on(job, topics.naming, here, group_on=there) for job in self.jobs)
         return replace(self, topics=topics, jobs=jobs)
