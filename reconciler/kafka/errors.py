@@ -89,6 +89,10 @@ _IN_HANDSHAKE = "in state SSL_HANDSHAKE"
 """A connection closed in this state was closed by a port without TLS: a broker with TLS sends an alert instead."""
 _MOST_ADDRESSES = 3
 _CONNECT_S = 2.0
+_NO_PROVIDER = (
+    f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows sasl.oauthbearer.client.id "
+    f"and its secret, under {SECTION}."
+)
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _PROPERTIES = (
@@ -268,12 +272,8 @@ class ClusterErrors:
 
     def _no_token(self, error: KafkaError, doing: str) -> Unreachable:
         why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
-        hint = (
-            f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
-            f"sasl.oauthbearer.client.id and its secret, under {SECTION}."
-        )
-        if (source := source_of(self.client)) is not None:
-            hint = f"The token comes from {source}: mend that."
+        source = source_of(self.client)
+        hint = f"The token comes from {source}: mend that." if source is not None else _NO_PROVIDER
         return Unreachable(
             f"Could not {doing}: there was no token for {self.name} in {self.timeout_s:g} s ({why}).", hint=hint
         )
