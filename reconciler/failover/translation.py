@@ -16,8 +16,8 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover import inputs
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
-from reconciler.plan.document import PartitionPlan, StartPolicy
-from reconciler.plan.start import why_stopped
+from reconciler.plan.document import PartitionPlan
+from reconciler.plan.start import stops_of
 from reconciler.ports import TopicPartition
 
 
@@ -51,7 +51,7 @@ def translate(
     by_hand = ByHand(accepted=_verdicts(accept))
     with inputs.outside(there) as outside:
         plan = check(there, there.chosen(job), outside, by_hand).plan
-    return {row.key: _found(row, there.policy.start) for row in plan.job().starts.partitions}
+    return {row.key: _found(row, stopped) for row, stopped in stops_of(plan.job(), there.policy.start)}
 
 
 def _verdicts(words: frozenset[str]) -> frozenset[Verdict]:
@@ -62,7 +62,6 @@ def _verdicts(words: frozenset[str]) -> frozenset[Verdict]:
         raise ConfigError(f"accept: {error}.", hint=f"The findings are {known}.") from None
 
 
-def _found(row: PartitionPlan, policy: StartPolicy) -> Found:
-    stopped = why_stopped(row, policy)
+def _found(row: PartitionPlan, stopped: str | None) -> Found:
     offset = None if stopped is not None or row.finding is Verdict.NEW else row.resume_offset
     return Found(row.finding.value, offset, row.replay_at_most or 0, row.detail, row.stored_offset, stopped)

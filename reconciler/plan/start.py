@@ -35,6 +35,13 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     return None
 
 
+def stops_of(job: JobPlan, policy: StartPolicy) -> list[tuple[PartitionPlan, str | None]]:
+    """The job's partitions, each with why it must not start; a sink that forbids the start forbids it for all."""
+    sink = job.stopped_by
+    forbidden = None if sink is None else why_sink_stops(sink)
+    return [(row, why_stopped(row, policy) or forbidden) for row in job.starts.partitions]
+
+
 def _or_accept(row: PartitionPlan) -> str:
     """The only decision on the end of a batch is that it may be missing."""
     return "" if row.position == Position.END else f", or --accept {row.finding.value}"

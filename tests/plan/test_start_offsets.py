@@ -14,7 +14,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan
 from reconciler.plan.rows import SinkOutcome, SinkRow
-from reconciler.plan.start import planned_text
+from reconciler.plan.start import planned_text, stops_of
 
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.EXACT, **changes: Any):
@@ -113,3 +113,5 @@ def test_a_job_whose_sink_would_drop_its_batches_gets_no_offsets():
     stopped = replace(TWELVE, jobs=(replace(TWELVE.job(), sinks=(sink,)),))
     with pytest.raises(NeedsPerson, match=re.escape(f"its sink files:/out: {found}.")):
         starts(stopped)
+    assert {why for _, why in stops_of(stopped.job(), stopped.policy)} == {f"its sink files:/out: {found}"}
+    assert {why for _, why in stops_of(TWELVE.job(), TWELVE.policy)} == {None}

@@ -31,8 +31,7 @@ from reconciler.failover.writing.plan_checks import (
 )
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan
-from reconciler.plan.rows import why_sink_stops
-from reconciler.plan.start import why_stopped
+from reconciler.plan.start import stops_of
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Stamp
@@ -191,10 +190,7 @@ def _to_write(change: JobChanges) -> object:
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
     job_plan = job_plan.starts
-    by_sink = job_plan.stopped_by
-    forbidden = why_sink_stops(by_sink) if by_sink else None
-    stops = [(row, why_stopped(row, config.policy.start) or forbidden) for row in job_plan.partitions]
-    refused = tuple((row, why) for row, why in stops if why)
+    refused = tuple((row, why) for row, why in stops_of(job_plan, config.policy.start) if why)
     if refused:
         return JobChanges(job, refused=refused)
     with one_of(plan.jobs, OTHERS, (Unreachable,)):
