@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.core.errors import ConfigError
 from reconciler.places.registry import open_store
-from tests.places.servers import cannot
+from tests.places.servers import in_own_folder
 from tests.places.store_cases import Case
 
 if TYPE_CHECKING:
@@ -33,15 +29,7 @@ def a_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A server in a folder that the server's user can enter, unlike pytest's."""
     from tests.demo.lab.servers.postgresql import PostgresServer
 
-    with tempfile.TemporaryDirectory(prefix="reconciler-postgresql-") as folder:
-        os.chmod(folder, 0o755)
-        try:
-            server = PostgresServer(Path(folder))
-        except ConfigError as error:
-            cannot(request, str(error))
-        with server:
-            yield server
-            server.kill()  # its data is thrown away: no need to write it down in order
+    yield from in_own_folder(request, PostgresServer)
 
 
 @pytest.fixture(scope="session")

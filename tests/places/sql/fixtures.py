@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import tempfile
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.core.errors import ConfigError
 from reconciler.places.registry import open_store
-from tests.places.servers import cannot
+from tests.places.servers import cannot, in_own_folder
 from tests.places.store_cases import Case
 
 if TYPE_CHECKING:
@@ -35,14 +32,7 @@ def a_maria_server(request: pytest.FixtureRequest) -> Iterator[MariaServer]:
     for package in ("sqlalchemy", "pymysql"):
         if importlib.util.find_spec(package) is None:
             cannot(request, f"the Python package {package} is not installed (the extra mysql)")
-    with tempfile.TemporaryDirectory(prefix="reconciler-mariadb-") as folder:
-        try:
-            server = MariaServer(Path(folder))
-        except ConfigError as error:
-            cannot(request, str(error))
-        with server:
-            yield server
-            server.kill()  # its data is thrown away: no need to write it down in order
+    yield from in_own_folder(request, MariaServer)
 
 
 @pytest.fixture(scope="session")
