@@ -80,7 +80,7 @@ def _lines(found: Proposed) -> Iterator[str]:
             yield f"{quoted(name)} = {quoted(value)}"
     yield from _topics(found)
     yield from _state(found)
-    yield from _policy()
+    yield from _policy(found.client.get("oauth", ""))
     for job in found.jobs:
         yield from _job(job, found.home)
     if found.other_topics:
@@ -136,7 +136,8 @@ def _state(found: Proposed) -> Iterator[str]:
         )
 
 
-def _policy() -> Iterator[str]:
+def _policy(function: str) -> Iterator[str]:
+    """``function``: what makes the login's tokens, as ``python:MODULE:FUNCTION``; empty if nothing does."""
     yield ""
     yield from _comment("Findings that start without a decision. These are the defaults.")
     yield "[policy]"
@@ -144,6 +145,8 @@ def _policy() -> Iterator[str]:
     yield '# behind = "start"    # or "wait", "stop": whether a partition may start whose anchor has not been delivered'
     yield "# max_replay = 1000000    # the most records a partition that starts early may read again"
     yield '# no_anchor = "mirror"    # or "row-time", "stop": how a stored offset without anchor is located'
+    if function:
+        yield f"python = [{quoted(function.split(':')[1])}]    # whose functions the commands may run"
 
 
 def _job(job: ProposedJob, home: str) -> Iterator[str]:

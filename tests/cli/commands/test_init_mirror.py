@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -70,9 +71,15 @@ def test_a_rule_is_written_as_the_configuration_takes_it(found: Found, tmp_path:
     assert load_config(tmp_path / "reconciler.toml", {}).topics.destination_of("x") == "x_a"
 
 
-def written(mirror: Mirror, folder: Path) -> dict[str, Any]:
+def test_a_function_that_fetches_tokens_is_allowed_in_the_same_file(found: Found, tmp_path: Path) -> None:
+    client = {"oauth": "python:tests.kafka.security.tokens:fetched"}
+    made = written(found("a.x", alias="a"), tmp_path, client)
+    assert (made["clusters"]["b"]["client"], made["policy"]) == (client, {"python": ["tests.kafka.security.tokens"]})
+
+
+def written(mirror: Mirror, folder: Path, client: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     job = ProposedJob("g", ["x"], "memory:x", propose({}), "")
-    text = config_text(Proposed("0", "b", "b:9092", "id", {}, None, mirror, [job]))
+    text = config_text(Proposed("0", "b", "b:9092", "id", client, None, mirror, [job]))
     (folder / "reconciler.toml").write_text(text)
     load_config(folder / "reconciler.toml", {})
     return tomllib.loads(text)
