@@ -7,8 +7,9 @@ A properties file is one of Kafka's Java tools (``--command-config``). A propert
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from reconciler.config.addresses import BROKERS_TOO
@@ -56,7 +57,10 @@ _INLINE = {
     "ssl.keystore.key": "ssl.key.location",
 }
 """Java's properties that hold PEM themselves, and the property that names a file of it."""
-_PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):[^{}]*\}")
+_PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):(?:(?P<path>[^{}:]*):)?(?P<key>[^{}:]*)[^{}]*\}")
+_FOLDERS = frozenset({"dir", "directory", "strimzidir"})
+_FILES = frozenset({"file", "strimzifile"})
+"""The usual names of Kafka's config providers that read files (KIP-297, KIP-632; Strimzi's under Kafka Connect)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +96,9 @@ def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
             f"{path} is MirrorMaker's configuration, not the properties of a client.",
             hint="Give the settings of the destination's client alone; --alias and --name name the clusters.",
         )
-    if other := next(filter(_LIBRDKAFKAS.fullmatch, names), None):
+    if "\\" in text and (other := next(filter(_LIBRDKAFKAS.fullmatch, names), None)):
         raise ConfigError(
-            f"{path} has {other}, a property of librdkafka, which reads backslashes differently from Java.",
+            f"{path} has backslashes, and {other}, a property of librdkafka, which reads them differently from Java.",
             hint="Give each property of librdkafka as --client KEY=VALUE.",
         )
     other = next((f": it has {name}" for name in names if name in _OTHER_PROGRAMS), "")
@@ -106,14 +110,12 @@ def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
         )
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path, hint: str = "Correct the path of --client-config.") -> str:
     """A text file's content. Raises ConfigError if it cannot be read, or is no text."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {why(error)}.", hint="Correct the path of --client-config."
-        ) from error
+        raise ConfigError(f"{path} cannot be read: {why(error)}.", hint=hint) from error
     if b"\0" in data:
         raise ConfigError(f"{path} is not a text file.", hint="Give a properties file.")
     try:
@@ -157,7 +159,8 @@ def given_properties(texts: Iterable[str]) -> GivenClient:
 
 def translated(given: Mapping[str, str], where: str) -> GivenClient:
     """Java's properties as librdkafka's; others unchanged. Raises ConfigError, with all faults."""
-    faults: list[ReconcilerError] = list(_placeholders(given, where))
+    faults: list[ReconcilerError] = []
+    given = _provided(given, where, faults)
     if BROKERS_TOO in given and SERVERS in given:
         problem = f"{where}: {BROKERS_TOO} and {SERVERS} both name the brokers."
         faults.append(ConfigError(problem, hint="Give one of them."))
@@ -200,17 +203,39 @@ def _counterpart(name: str, given: Mapping[str, str], where: str) -> dict[str, s
     return {SERVERS if name == BROKERS_TOO else name: value}
 
 
-def _placeholders(given: Mapping[str, str], where: str) -> Iterator[ConfigError]:
-    """Every value that Kafka's config providers would fill in."""
+def _provided(given: Mapping[str, str], where: str, faults: list[ReconcilerError]) -> dict[str, str]:
+    """The properties with what Kafka's config providers fill in; ``faults`` gets each that cannot be had here."""
+    filled = {}
     for name, value in given.items():
-        if (found := _PLACEHOLDER.search(value)) is not None and not _JAVAS_ALONE.fullmatch(name):
-            placeholder = f"${{{found['provider']}:…}}"  # what follows may be a default, and a secret
-            yield ConfigError(
-                f"{where}: {name} has {placeholder}, a placeholder of Kafka's config providers, which are not asked "
-                "here.",
-                hint="Write ${NAME} in its place and set NAME in the environment, or file:PATH of a file that holds it "
-                "alone.",
-            )
+        filled[name] = value
+        if not _JAVAS_ALONE.fullmatch(name):
+            try:
+                filled[name] = _PLACEHOLDER.sub(partial(_replacement, f"{where}: {name}"), value)
+            except ConfigError as error:
+                faults.append(error)
+    return filled
+
+
+def _replacement(what: str, found: re.Match[str]) -> str:
+    """What stands for a placeholder: a reference of this product's, or the value. Raises ConfigError if neither can."""
+    provider, path, key = found["provider"], found["path"], found["key"]
+    placeholder = f"${{{provider}:…}}"  # what follows may be a default, and a secret
+    instead = "Write ${NAME} in its place and set NAME in the environment, or file:PATH of a file that holds it alone."
+    text, at = found.string, found.span()
+    if provider == "env" and key:
+        return f"${{{key}}}"
+    if provider in _FOLDERS and path and text[: at[0]][-1:] in ("", '"', "'") and text[at[1] :][:1] in ("", '"', "'"):
+        return f"file:{path.rstrip('/')}/{key}"
+    if provider in _FILES and path:
+        held = parsed(
+            text_of(Path(path), f"{what} has {placeholder}: run this where that file is. Or: {instead}"), path
+        )
+        if key in held:
+            return held[key]
+        raise ConfigError(f"{what} has {placeholder}, and {path} has no {key}.", hint="Correct one of them.")
+    raise ConfigError(
+        f"{what} has {placeholder}, a placeholder of Kafka's config providers, which are not asked here.", hint=instead
+    )
 
 
 def _kind_by_name(path: str) -> str | None:

@@ -126,6 +126,10 @@ _OTHER_WAYS = (
 )
 IAM = "AWS_MSK_IAM"
 _OWN_NAMES = f"Leave {JAAS} out, and give the login in librdkafka's names: docs/how-to/secure-connections.md"
+_OWN_FUNCTION = (
+    "Leave the login out, and name a function that returns a token and its end, --client oauth=python:MODULE:FUNCTION: "
+    "docs/how-to/secure-connections.md"
+)
 
 
 def login(given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -183,7 +187,7 @@ def _password(options: Mapping[str, str], where: str) -> dict[str, str]:
 
 def _iam(given: Mapping[str, str], where: str) -> dict[str, str]:
     """Amazon's module takes the process's AWS credentials unless its options say otherwise; its signer always does."""
-    options = _module(given[JAAS], where).options if "IAMLoginModule" in given.get(JAAS, "") else {}
+    options = _module(given[JAAS], where).options if JAAS in given else {}
     if named := sorted({*options} - {"awsDebugCreds"}):
         raise ConfigError(
             f"{where}: the IAM login names {', '.join(named)}, which AWS's signer does not take.",
@@ -218,9 +222,10 @@ def _token(options: Mapping[str, str], given: Mapping[str, str], where: str) -> 
     handler = given.get(HANDLER, "").rpartition(".")[2]
     lacks = [name for name in (*token,)[1:4] if not token[name]]
     if handler not in _OIDC_HANDLERS or lacks:
-        problem = f"there is no {lacks[0]} in it" if handler in _OIDC_HANDLERS else f"{HANDLER} is {handler}"
+        known = handler in _OIDC_HANDLERS
+        problem = f"there is no {lacks[0]} in it" if known else f"{HANDLER} is {handler}"
         raise ConfigError(
             f"{where}: the login is OAUTHBEARER, and {problem}: librdkafka gets a token by client credentials only.",
-            hint=_OWN_NAMES,
+            hint=_OWN_NAMES if known else _OWN_FUNCTION,
         )
     return {name: value for name, value in token.items() if value}
