@@ -15,7 +15,7 @@ from reconciler.state.memory import MemoryState
 from reconciler.state.plans import Numbers
 from reconciler.state.store import StateStore, open_state
 
-WHO = Stamp("ops@here", 1_800_000_000_000)
+WHO = Stamp("ops@here", lambda: 1_800_000_000_000)
 _nonces = count()
 
 

@@ -86,10 +86,10 @@ def state_of(config: Config) -> Callable[[str], JobState]:
 
 
 def stamp_now(why: str) -> Stamp:
-    """This user, machine and moment, for a location."""
+    """This user, machine and clock, for locations."""
     from reconciler.state.locations import Stamp
 
-    return Stamp(who(), clock_ms(), why)
+    return Stamp(who(), clock_ms, why)
 
 
 def with_topics(

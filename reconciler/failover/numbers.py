@@ -26,7 +26,7 @@ from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetStore, Row, TopicPartition, by_key
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry
-from reconciler.state.locations import Location, Phase, Stamp, first
+from reconciler.state.locations import Location, Phase, first
 from reconciler.state.stored import Stored
 
 Numbers = Mapping[TopicPartition, Recorded | Undecided]
@@ -177,7 +177,7 @@ def _location(config: Config, job: Job, state: JobState) -> Location:
         return [each for each in state.history() if each.phase is Phase.LIVES][-1]  # a copy is not its place yet
     if (None if here is None else here.number) != job.location:
         raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
-    return here or first(config.there if job.moved else config.here, Stamp("", 0))
+    return here or first(config.there if job.moved else config.here)
 
 
 def _committed_by_mirror(

@@ -19,7 +19,7 @@ from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.places.parameters import number_of, suspicious_name
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Stamp, first
+from reconciler.state.locations import first
 from reconciler.state.store import open_state
 
 
@@ -120,7 +120,7 @@ def _unrecorded(config: Config, job: Job, bare: Sequence[Row]) -> list[Row]:
     known: set[tuple[TopicPartition, int]] = set()
     with suppress(ReconcilerError), closing(open_state(config.state)) as store:  # which is tried by itself
         state = JobState(store, job.name)
-        here = state.location() or first(job.home, Stamp("", 0))
+        here = state.location() or first(job.home)
         names = {stream: name for name, stream in config.topics.naming.by_name(job.streams, here.cluster).items()}
         for entry in state.journal(here.stay):
             for at, each in entry.numbers.items():

@@ -18,7 +18,7 @@ topic's name, no row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -57,14 +57,22 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Who writes an entry, when, and why."""
+    """Who writes entries, and why. ``now_ms``: epoch ms, for the time at which each is written."""
 
     by: str
-    at_ms: int
+    now_ms: Callable[[], int]
     why: str = ""
 
+    @property
+    def at_ms(self) -> int:
+        return self.now_ms()
 
-def first(cluster: str, stamp: Stamp, checkpoint: str | None = None) -> Location:
+
+NOBODY = Stamp("", lambda: 0)
+"""For a location that is not recorded."""
+
+
+def first(cluster: str, stamp: Stamp = NOBODY, checkpoint: str | None = None) -> Location:
     """A job's first entry: it lives on ``cluster``."""
     return Location(Phase.LIVES, cluster, 1, stamp.by, stamp.at_ms, stamp.why, checkpoint=checkpoint)
 

@@ -67,8 +67,8 @@ def test_a_first_location_counts_and_no_cluster_is_asked() -> None:
     assert find_homes(CLUSTERS, address, jobs, Topics(a=["events"], b=[])) == {"clicks": "a"}, "the store is not made"
     store.create()
     state = JobState(store, "clicks")
-    here = state.move_on(None, locations.first("a", Stamp("hook", 1)))
-    state.move_on(here, locations.moving(here, "b", Stamp("ana", 2)))
+    here = state.move_on(None, locations.first("a", Stamp("hook", lambda: 1)))
+    state.move_on(here, locations.moving(here, "b", Stamp("ana", lambda: 2)))
     assert find_homes(CLUSTERS, address, jobs, Topics(a=None, b=["events"])) == {"clicks": "a"}
 
 

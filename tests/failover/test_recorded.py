@@ -34,7 +34,7 @@ from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import open_state
 from reconciler.state.stored import Doubt, Known, PlanRow, Stored
 
-ANA = Stamp("ana", 1)
+ANA = Stamp("ana", lambda: 1)
 EVENTS = Stream("events", "a")
 AT, NEW = StreamPartition("events", "a", 0), StreamPartition("events", "a", 1)
 ONE, TWO = Naming(TopicPolicy.IDENTITY), Naming()

@@ -19,7 +19,7 @@ from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import open_state
 from reconciler.state.stored import Known, PlanRow, Stored
 
-ANA, BEN = Stamp("ana", 1), Stamp("ben", 2)
+ANA, BEN = Stamp("ana", lambda: 1), Stamp("ben", lambda: 2)
 AT = StreamPartition("events", "a", 0)
 HOUR_MS = 3600 * 1000
 

@@ -21,7 +21,7 @@ from reconciler.state.store import StateStore
 from reconciler.state.stored import Known, PlanRow, Stored
 from tests.jobs.tracking.tracked import named
 
-ANA, NOW = Stamp("ana", 1), 1_800_000_000_000
+ANA, NOW = Stamp("ana", lambda: 1), 1_800_000_000_000
 AT, OTHER = StreamPartition("events", "a", 0), StreamPartition("events", "a", 1)
 KEY = TopicPartition("a.events", 0)
 

@@ -13,7 +13,7 @@ from reconciler.core.json_fields import FieldError
 from reconciler.state import locations
 from reconciler.state.locations import Location, Phase, Stamp
 
-STAMP = Stamp("ana", 1_800_000_000_000, "drill")
+STAMP = Stamp("ana", lambda: 1_800_000_000_000, "drill")
 ACTS: dict[str, Callable[[Location], Location]] = {
     "move to b": lambda here: locations.moving(here, "b", STAMP),
     "move to a": lambda here: locations.moving(here, "a", STAMP),

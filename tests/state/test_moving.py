@@ -20,8 +20,8 @@ from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import StateStore, open_state
 from reconciler.state.stored import Found, PlanRow, Stored
 
-HOOK = Stamp("hook", 1)
-ANA = Stamp("ana", 2)
+HOOK = Stamp("hook", lambda: 1)
+ANA = Stamp("ana", lambda: 2)
 A, B = StreamPartition("events", "a", 0), StreamPartition("events", "b", 0)
 ON_A = {A: TopicPartition("events", 0), B: TopicPartition("b.events", 0)}
 ON_B = {A: TopicPartition("a.events", 0), B: TopicPartition("events", 0)}
@@ -159,6 +159,16 @@ def test_a_hook_that_writes_late_does_not_start_the_job() -> None:
     last = world.job.plan(world.here.plan or 0)
     late = world.held(BEFORE)[ON_A[A]]
     assert late in {last.rows[A].row.number, *last.rows[A].row.replaced}
+
+
+def test_each_entry_has_the_time_at_which_it_is_written() -> None:
+    """A hook may wait for hours between its begin and the move."""
+    world, clock = World(), iter(range(100, 200))
+    world.place.replace = lambda *_: next(clock) and None  # type: ignore[method-assign]
+    hook = Stamp("hook", lambda: next(clock))
+    writing = moving.begin(world.job, world.here, the_plan(), lambda _: world.place, hook)
+    lives = moving.finish(world.job, writing, lambda _: world.place, hook)
+    assert (writing.at_ms, lives.at_ms) == (100, 104)
 
 
 def test_two_hooks_at_once_begin_one_move() -> None:

@@ -43,7 +43,7 @@ from reconciler.places.registry import checkpoint_path, traits
 from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
-from reconciler.state.locations import Location, Phase, Stamp, first
+from reconciler.state.locations import Location, Phase, first
 from reconciler.state.moving import refuse_later
 
 OTHERS = "its anchor is another cluster's: a mirror has translated the offset, or it was imported and not corrected yet"
@@ -93,7 +93,7 @@ class JobReport:
 
 def not_moved(home: str) -> Location:
     """Where a job lives of which nothing is recorded yet. This location is in no log."""
-    return first(home, Stamp("", 0))
+    return first(home)
 
 
 def why_not(config: Config, job: Job, located: Located) -> str:

@@ -24,7 +24,7 @@ from reconciler.state.store import StateStore
 from tests.in_memory import BASE, Memory, stored
 from tests.starting import placed
 
-HOOK, ANA = Stamp("hook", 1), Stamp("ana", 2)
+HOOK, ANA = Stamp("hook", lambda: 1), Stamp("ana", lambda: 2)
 AT = StreamPartition("events", "a", 0)
 HERE = TopicPartition("events", 0)
 KILLS = [(number, after) for number in range(7) for after in (False, True)][:-1]

@@ -18,7 +18,7 @@ from reconciler.state import locations
 from reconciler.state.locations import Location, Stamp
 from tests.in_memory import BASE, GROUP, Memory, stored
 
-ADA = Stamp("ada@ops", 1)
+ADA = Stamp("ada@ops", lambda: 1)
 AT_HOME = locations.first("a", ADA)
 MOVING = locations.moving(AT_HOME, "b", ADA)
 WRITING = locations.writing(MOVING, 1, ADA)

@@ -25,7 +25,7 @@ from tests.memory_log import MemoryLog
 
 EVENTS = TopicPartition("events", 0)
 STREAM = StreamPartition("events", "a", 0)
-ANA = Stamp("ana", NOW)
+ANA = Stamp("ana", lambda: NOW)
 
 
 class GroupStore(MemoryStore):

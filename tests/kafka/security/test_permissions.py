@@ -115,7 +115,7 @@ def tracks(job: Job) -> CommandResult:
     state = open_state(f"memory:{uuid4().hex}")
     state.create()
     own = JobState(state, job.world.group)
-    own.move_on(None, locations.first("b", Stamp("hook", 1)))
+    own.move_on(None, locations.first("b", Stamp("hook", lambda: 1)))
     client = {"bootstrap.servers": job.secured.sasl, **job.secured.scram}
     log = SourceLog(lambda _: KafkaLogReader(client), lambda _: False, RECORD_TIME_ONLY)
     recorder = StayRecorder(own, 1, {job.world.mirrored: Stream(job.world.topic, "a")}, log, "driver")

@@ -26,7 +26,7 @@ from reconciler.state.locations import Stamp
 from reconciler.state.start import Start, dump, load
 from reconciler.state.store import open_state
 
-ANA = Stamp("ana", 1_790_000_000_000, "a burns")
+ANA = Stamp("ana", lambda: 1_790_000_000_000, "a burns")
 START = Start(
     job="clicks",
     cluster="b",
@@ -48,7 +48,7 @@ class Given:
         self.store = open_state(f"memory:{uuid.uuid4().hex}")
         self.store.create()
         self.state = JobState(self.store, "clicks")
-        self.home = self.state.move_on(None, locations.first("a", Stamp("hook", 1), "/checkpoints/clicks"))
+        self.home = self.state.move_on(None, locations.first("a", Stamp("hook", lambda: 1), "/checkpoints/clicks"))
         known = {"cluster": "a", "stay": 1, "store": self.store.shown, "store_id": self.store.id}
         self.start = replace(START, **known, checkpoint="/checkpoints/clicks")  # type: ignore[arg-type]
         self._file = folder / "start.json"

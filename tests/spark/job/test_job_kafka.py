@@ -70,7 +70,7 @@ class Home:
     def start(self, name: str = "clicks", id: str = "none") -> Start:
         """The start of a job, placed here."""
         checkpoint = str(self.folder / name)
-        JobState(self.store, name).move_on(None, locations.first("a", Stamp("hook", 1), checkpoint))
+        JobState(self.store, name).move_on(None, locations.first("a", Stamp("hook", lambda: 1), checkpoint))
         streams = {self.topic: Stream(self.topic, "a")}
         offsets = {TopicPartition(self.topic, number): 0 for number in range(2)}
         known = (self.kafka.bootstrap, 1, self.address, self.store.id, streams, offsets, IdentitySettings(id=id))
@@ -81,7 +81,7 @@ class Home:
 
     def move(self, name: str) -> None:
         """The job lives on b by now."""
-        state, ana = self.state(name), Stamp("ana", 1_790_000_000_000)
+        state, ana = self.state(name), Stamp("ana", lambda: 1_790_000_000_000)
         here = state.location()
         assert here is not None
         here = state.move_on(here, locations.moving(here, "b", ana))

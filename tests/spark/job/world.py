@@ -24,7 +24,7 @@ from reconciler.state.stored import PlanRow, Stored
 from tests.memory_log import MemoryLog
 
 NOW = 1_800_000_000_000
-ANA = Stamp("ana", 1_790_000_000_000, "a burns")
+ANA = Stamp("ana", lambda: 1_790_000_000_000, "a burns")
 EVENTS = StreamPartition("events", "a", 0)
 
 
@@ -52,7 +52,7 @@ class World:
         store = open_state(f"memory:{uuid.uuid4().hex}")
         store.create()
         self.job = JobState(store, "clicks")
-        self.home = self.job.move_on(None, locations.first("a", Stamp("hook", NOW), "/checkpoints/clicks"))
+        self.home = self.job.move_on(None, locations.first("a", Stamp("hook", lambda: NOW), "/checkpoints/clicks"))
 
     def produce(self, records: int, partition: int = 0) -> None:
         log = self.log.partition("events", partition)
