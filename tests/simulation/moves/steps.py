@@ -237,13 +237,22 @@ def _may_replace(world: World, state: State, plan: Plan) -> bool:
     place = dict(state.place)
     if world.marked and any(place[key].stay > state.location.stay for key in keys if key in place):
         return False
-    if world.place is Place.CHECKPOINT:  # a batch that has begun since has no end in the plan
-        folder = state.location.folder
-        return all((each.end is None) == (end_key(folder, each.stream) not in place) for each in plan.rows)
+    if world.place is Place.CHECKPOINT:
+        return _is_as_planned(world, state, plan)
     if world.place not in (Place.AT_ONCE, Place.BY_ROW) or world.fault == "A52":
         return True
     rows = zip(keys, plan.rows, strict=True)
     return all(state.held(key) in {each.planned.number, *each.planned.replaced} for key, each in rows)
+
+
+def _is_as_planned(world: World, state: State, plan: Plan) -> bool:
+    """Whether the checkpoint has begun and committed no batch since the plan."""
+    place, folder = dict(state.place), state.location.folder
+    numbers = [state.held(place_key(world, plan.leaves, folder, each.stream)) for each in plan.rows]
+    return all(
+        (each.end is None) == (end_key(folder, each.stream) not in place) and each.planned.left.number == number
+        for each, number in zip(plan.rows, numbers, strict=True)
+    )
 
 
 def _append(world: World, state: State, hook: Hook, entry: Location) -> Iterator[Step]:
@@ -262,7 +271,10 @@ def _write(world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Ite
         yield "numbers refused", state
         return
     if world.place is Place.CHECKPOINT:
-        yield "copy", _copy(world, state, hook, plan, stay)
+        if plan.is_back or _is_as_planned(world, state, plan):
+            yield "copy", _copy(world, state, hook, plan, stay)
+        else:
+            yield "copy refused: the original has changed", state
         return
     rows = plan.rows if world.place is Place.AT_ONCE else plan.rows[hook.row : hook.row + 1]
     place, numbers = dict(state.place), {}
