@@ -27,6 +27,7 @@ from reconciler.jobs.tracking.recorder import StayRecorder, moved_words, positio
 from reconciler.jobs.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.checkpoint.reading import read_checkpoint
+from reconciler.spark.logins import with_login
 from reconciler.spark.starting import AGAIN, complete, handed_over, logins, start_here
 from reconciler.spark.stay_checkpoint import checkpoint_at, transaction_id
 from reconciler.spark.tracking import SparkQuery, Tracking, already_tracked, cannot_record
@@ -126,9 +127,9 @@ class Job:
         return transaction_id(self.checkpoint if base is None else self.checkpoint_at(base), self.start)
 
     def read(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> DataFrame:
-        """The Kafka source of this stay. ``options``: more of Spark's, such as a login (``kafka.*``).
+        """The Kafka source of this stay, with the login of the cluster's ``client`` table; ``options`` adds more.
 
-        Raises as ``require_here`` and ``complete``, and ConfigError for an option that the start decides.
+        Raises as ``require_here``, ``complete`` and ``with_login``. ConfigError for an option that the start decides.
         """
 
         self.require_here()
@@ -137,6 +138,7 @@ class Job:
                 f'The start of job "{self.start.job}" decides the option {", ".join(decided)}.',
                 hint="Leave it out. Where the job reads is changed by: reconciler move",
             )
+        given = with_login(self.client, options)
         whole = complete(self.start, self._properties)
         chosen = {
             "kafka.bootstrap.servers": whole.bootstrap_servers,
@@ -146,7 +148,7 @@ class Job:
         }
         if may_read_headers(identity_from_settings(self.start.identity)):
             chosen["includeHeaders"] = "true"
-        return spark.readStream.format("kafka").options(**chosen, **(options or {})).load()
+        return spark.readStream.format("kafka").options(**chosen, **given).load()
 
     def track(self, query: Any) -> Tracking:
         """Keep the journal of this stay in a thread of its own while the query runs.

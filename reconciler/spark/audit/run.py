@@ -74,9 +74,9 @@ def audit(
     if source is None and not has_output:
         raise ConfigError("Without the output and the source nothing can be compared.", hint="Give one of them.")
     naming, apart = _naming(found, id, output, unique=unique)
-    given = {"destination": ClusterAccess(destination, destination_options or {})}
+    given = {"destination": ClusterAccess.of(destination, destination_options)}
     if source is not None:
-        given["source"] = ClusterAccess(source, source_options or {})
+        given["source"] = ClusterAccess.of(source, source_options)
     looked = look_at(found, given, since_ms=since_ms, has_output=has_output)
     if not has_output and not looked.all_read:
         raise Unreachable(

@@ -25,6 +25,7 @@ from reconciler.jobs.tracking.source import last_in
 from reconciler.kafka.engine import EngineSettings, Inquiry, run
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.batches.planning import LogEdges, OffsetRange
+from reconciler.spark.logins import with_login
 from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ClusterAccess:
     """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may hold passwords: its repr is empty.
 
     ``client``: librdkafka properties, ``bootstrap.servers`` among them. ``options``: further options of Spark's Kafka
-    source (``kafka.*`` for a login, ``includeHeaders``).
+    source, such as ``includeHeaders``; with the login, if they come from ``of`` or ``at``.
     """
 
     client: Mapping[str, Any] = field(repr=False)
@@ -59,7 +60,13 @@ class ClusterAccess:
         kafka_client: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> ClusterAccess:
-        return cls({"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}, dict(options or {}))
+        """As ``of``."""
+        return cls.of({"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}, options)
+
+    @classmethod
+    def of(cls, client: Mapping[str, Any], options: Mapping[str, str] | None = None) -> ClusterAccess:
+        """With the login of ``client`` for Spark, too, unless ``options`` have one. Raises as ``with_login``."""
+        return cls(client, with_login(client, options))
 
     @property
     def bootstrap_servers(self) -> str:
