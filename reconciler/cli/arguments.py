@@ -56,12 +56,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """--job, as often as there are jobs to choose."""
+    """``--job``, repeatable: jobs of the configuration."""
     add_repeatable(parser, "--job", "only this job of the configuration", "NAME")
 
 
 def add_jobs_of_plan(parser: argparse.ArgumentParser) -> None:
-    """--job, as often as there are jobs of the plan to choose."""
+    """``--job``, repeatable: jobs of the plan."""
     add_repeatable(parser, "--job", "only this job of the plan; the others are left alone", "NAME")
 
 
@@ -93,7 +93,7 @@ def check_every(seconds: float) -> None:
 
 
 def add_decisions(parser: argparse.ArgumentParser) -> None:
-    """--set, --set-time and --accept: a person's decisions, recorded in the plan."""
+    """``--set``, ``--set-time`` and ``--accept``: the operator's decisions, recorded in the plan."""
     group = parser.add_argument_group("your decisions, recorded in the plan")
     add_repeatable(
         group,

@@ -46,7 +46,7 @@ GROUPS = (
             "move": "move jobs to another cluster: check them there, ask, and let their hooks do it",
             "status": "show where each job lives, and what its next start does",
             "hook": "prepare a job's start where it lives, then become COMMAND: for every start",
-            "checkpoint": "show a Structured Streaming checkpoint, or copy it to continue at a plan's offsets",
+            "checkpoint": "show the content of a Structured Streaming checkpoint",
             "rollback": "give back the offsets from before a move",
         },
     ),
@@ -185,7 +185,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
 def _parser(wanted: Collection[str], *, whole: bool = True) -> Parser:
     """The parser with the options of ``wanted``. Only the modules of these commands are imported.
 
-    One that is not ``whole`` knows only these commands, and no help: it saves a start a tenth of its time.
+    Without ``whole`` it knows only these commands and has no help, which makes a start a tenth faster.
     """
     parser = _Overview(prog="reconciler", formatter_class=help.Formatter)
     _add_version(parser)

@@ -43,7 +43,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
     [
         (
             ("init", "--bootstrap-servers", "http://b:9092"),
-            "The bootstrap servers are no list of brokers. Write",
+            "The bootstrap servers are not a list of brokers. Write",
         ),
         (
             ("show", "p.json", "--starting-offsets", "--html", "p.html"),

@@ -48,7 +48,7 @@ from reconciler.state.jobs import JobState
 from reconciler.state.lines import FORMAT, LONGEST_LINE, MOST_LINES, AnchorLine, JobLines, dump_line, load_lines
 
 MOST_NAMED = 20
-"""Rows that could not be exported and are named, one a line."""
+"""At most so many rows are named as not exported, one a line."""
 PARTIAL = ".partial"
 """Ends the name of an export that lacks rows."""
 ANCHORS = FileKind.of_json("an export of anchors", FORMAT)
@@ -110,10 +110,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.direction == "export":
         return _export(config, jobs, options.path)
     lines, recorded = _read_lines(options.path)
-    if not (lines or recorded) and options.path != os.devnull:  # the way to create a store, and no more
+    if not (lines or recorded) and options.path != os.devnull:  # which creates the store, and imports nothing
         raise ConfigError(
             f"{'stdin' if options.path in (None, '-') else options.path} holds no line. Nothing was imported.",
-            hint="Look at the command that was to write the rows: is its group, or its filter, the wrong one?",
+            hint="Check the command that wrote the lines: its group or its filter may be wrong.",
         )
     return _import(config, jobs, lines, recorded, options)
 
@@ -139,7 +139,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
 
 def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
-    """Name the jobs without anything to export: an empty export looks like a right one."""
+    """Name the jobs without anything to export: an empty export looks like a complete one."""
     there, open_store = {job.name for job, _ in rows}, inputs.stores(config)
     for job in jobs:
         if job.name not in there and job.new is None:
@@ -246,7 +246,7 @@ def _parted(texts: Sequence[str]) -> tuple[list[AnchorLine], dict[str, JobLines]
 
 
 def _bounded(file: TextIO) -> Iterator[str]:
-    """The file's lines, at most ``MOST_LINES`` and one. A line that is too long ends them, cut off."""
+    """At most ``MOST_LINES`` + 1 lines of the file. A line that is too long is cut off, and is the last."""
     begin = "\ufeff"  # editors on Windows begin a file with a byte order mark, and a pipe may bring it along
     for _ in range(MOST_LINES + 1):
         text = file.readline(LONGEST_LINE + 1)
@@ -296,7 +296,7 @@ def _changes(
 
 
 def _refuse_malformed(row: Row | None) -> None:
-    """Raise NeedsPerson for a row that cannot be read: nothing would keep what it was, so it is not written over.
+    """Raise NeedsPerson for a row that cannot be read: an import would overwrite it, and nothing keeps its content.
 
     A row whose partition cannot be read may be that of any partition without a row.
     """
@@ -338,7 +338,7 @@ def _put(store: OffsetStore, job: Job, changes: Sequence[Change], *, any_written
 
 
 def _recorded_lines(config: Config, jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The lines of each job of which something is recorded, by its name. Raises what the state store raises."""
+    """By job, the lines of what the state store has of it; without jobs of which it has nothing. Raises as it does."""
     states = inputs.states_if_any(config, jobs)
     found = {name: list(state_lines.dump(name, state_lines.newest(state))) for name, state in states.items()}
     return {name: lines for name, lines in found.items() if lines}
@@ -375,12 +375,12 @@ def _missing(config: Config, jobs: Sequence[Job], lines: Mapping[str, JobLines])
 
 
 def _names_of(work: _Work) -> list[str]:
-    """The records to write, for sentences."""
+    """What is to be written, for sentences."""
     return [_name_of_lines(state, found) for state, found in work if found.count]
 
 
 def _append(work: _Work) -> int:
-    """Append what is missing; how many lines. Raises what the state store raises, Changed if it has changed since."""
+    """Append what is missing, and count it. Raises as the state store does, and Changed if it has changed since."""
     for state, found in work:
         if found.count:
             with written.writing(_name_of_lines(state, found)):

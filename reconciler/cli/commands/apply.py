@@ -33,14 +33,14 @@ from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
 
 MOST_REFUSED = 20
-"""Sentences on partitions that stop a job."""
+"""At most so many partitions that stop a job are named."""
 EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
 HELP = Help(
     __doc__,
     [
         ("review, confirm, write", EXAMPLE),
         ("review only", f"{EXAMPLE} --dry-run"),
-        ("without the job whose store is away", f"{EXAMPLE} --job clicks --job orders"),
+        ("without the job whose store is unreachable", f"{EXAMPLE} --job clicks --job orders"),
         ("in a script, without a prompt", f"{EXAMPLE} --yes"),
     ],
     {
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespace) -> set[str]:
-    """The jobs that have lived by this plan, or do so now: what an earlier run of it was killed at is written.
+    """The jobs that this plan has moved, also in an earlier run. What a killed run left unwritten is written now.
 
     Raises Changed if another plan is being written.
     """
@@ -174,14 +174,14 @@ def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace
 
 
 def _begins_a_stay(change: JobChanges, config: Config) -> bool:
-    """A move, also of a job whose offsets are right there; and a correction where it lives."""
+    """True for a move, even if no offset changes, and for a correction where the job lives."""
     if _is_copied(change):
         return True
     return not change.is_refused and (bool(change.intended) or not change.job.moved)
 
 
 def _is_copied(change: JobChanges) -> bool:
-    """Whether the job goes on in a copy of its checkpoint."""
+    """True if the job continues in a copy of its checkpoint."""
     return change.refusal is Refusal.COPIED and change.is_refused
 
 
@@ -199,7 +199,7 @@ def _write(
     outside: Outside,
     options: argparse.Namespace,
 ) -> None:
-    """Write one job after the other: one that fails hides no other. ``seen``: where they lived when it was shown.
+    """Write one job after the other, also after a failure. ``seen``: where the jobs lived when the changes were shown.
 
     Raises the first failure; OutcomeUnknown if other jobs were written.
     """
@@ -224,7 +224,7 @@ def _write(
 
 
 def _copy(job: Job, plan: Plan, config: Config, state: JobState, outside: Outside, options: argparse.Namespace) -> None:
-    """Copy the job's checkpoint to the plan's offsets, and record the copy as the one that it goes on in."""
+    """Copy the job's checkpoint to the plan's offsets, and record that it continues in the copy."""
     base = context.read_config(options).chosen(job.name)[0]
     original = original_of(base, job)
     assert original is not None, "only a checkpoint is refused as COPIED"
@@ -237,7 +237,7 @@ def _copy(job: Job, plan: Plan, config: Config, state: JobState, outside: Outsid
     replaced = replaced_in_copy(plan, config, job, outside)
     numbers = numbers_of(plan, job, config, 1 if here is None else here.stay, replaced)
     now = carry_out(state, config, job, numbers, Copied(copied), inputs.stamp_now("apply"))
-    say(f"{job.name} goes on in {now.checkpoint}, at its next start by the hook.")
+    say(f"{job.name} continues in {now.checkpoint} when its hook starts it next.")
 
 
 def _say_right(changes: Sequence[JobChanges], chosen: Plan) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.spark.audit.result import AuditResult, Example, PartitionResult
 
 AUDIT = FileKind("an audit's result", re.compile(rb'\{"clusters":\['))
-"""The only kind of file that a result replaces: canonical JSON, whose first key by name this is."""
+"""The only kind of file that a result replaces: canonical JSON that begins with this key."""
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
 HELP = Help(
     __doc__,

@@ -31,7 +31,7 @@ HELP = Help(
         ("end all of it, and delete its data", "reconciler demo stop"),
     ],
     {
-        ExitCode.OK: "nothing lost, nothing doubled, all counts equal; stop: nothing of it runs",
+        ExitCode.OK: "nothing lost, nothing doubled, all counts equal; stop: the demo has ended",
         ExitCode.BUG: "a difference was found, or a step failed",
         ExitCode.USAGE: "Java or PySpark is missing, or the folder has other files",
         ExitCode.UNREACHABLE: "the jars could not be downloaded, or a server does not start or end",

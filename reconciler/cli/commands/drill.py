@@ -45,7 +45,7 @@ HELP = Help(
 HEADS = ("PARTITION", "FINDING", "RESUME", "AGAIN", "READ", "FIRST", "ITS TIME", "FOUND")
 RIGHT = frozenset({2, 3, 4, 5})
 PREFIX = "reconciler-drill-"
-"""Of a temporary folder. A drill that is killed with SIGKILL leaves its own behind."""
+"""The prefix of a drill's temporary folder, which a drill killed with SIGKILL leaves behind."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -165,11 +165,11 @@ def _program(command: list[str]) -> str | None:
 
 def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
-    # A job that is right shows no plan, and needs none of this.
+    # Imported here: a job whose offsets are right shows no plan.
     from reconciler.cli.terminal.report import plan_text
     from reconciler.plan.start import stop_sentences, stopping_sink_sentences
 
-    if options.log_format == "json":  # nothing but lines of JSON: why the job stops; the plan has the rest
+    if options.log_format == "json":  # only lines of JSON: why the job stops
         for job in plan.jobs:
             for sentence in (*stop_sentences(job.partitions, policy), *stopping_sink_sentences(job.sinks)):
                 log.error("%s", sentence)

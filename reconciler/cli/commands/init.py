@@ -222,7 +222,7 @@ def _client(options: argparse.Namespace) -> _Client:
         read.append(read_properties(options.client_config))
     read.append(given_properties(options.client))
     if left_out := dict.fromkeys(name for each in read for name in each.left_out):
-        log.info("left out, being no settings of a connection, or those of other clients: %s", ", ".join(left_out))
+        log.info("left out, since they are not connection settings of this client: %s", ", ".join(left_out))
     given = {name: value for each in read for name, value in each.client.items()}
     servers = options.bootstrap_servers or given.get(SERVERS)
     if not servers:
@@ -233,7 +233,7 @@ def _client(options: argparse.Namespace) -> _Client:
     safe, needed = client_without_secrets(given)
     used = filled(given, os.environ, {})
     if not are_brokers(used[SERVERS]):
-        raise ConfigError("The bootstrap servers are no list of brokers.", hint='Write "kafka-1:9092,kafka-2:9092".')
+        raise ConfigError("The bootstrap servers are not a list of brokers.", hint='Write "kafka-1:9092,kafka-2:9092".')
     for name, value in safe.items():
         remember(f"clusters.client.{name}", value, used[name])
     return _Client(used, safe, needed)
@@ -263,7 +263,7 @@ def _store(options: argparse.Namespace, client: _Client, mirror: Mirror, surveyo
 
 
 def warn_of_number(address: str, shown: str) -> None:
-    """Warn if the address does not say what its numbers mean: no store says it."""
+    """Warn if the address does not say what the store's numbers mean; the store cannot."""
     if is_undecided(address):
         suggests = f' ("{name}" suggests the last)' if (name := suspicious_name(address)) else ""
         log.warning(

@@ -192,6 +192,6 @@ def _sentences(found: MirrorReport) -> list[str]:
         change = f"{setting.name} = {setting.wanted} ({setting.seen} now)"
         first = f"Set first, in MirrorMaker's properties: {change}."
         if setting.is_default:
-            first = f"See that MirrorMaker's connector runs, and has its default {change}."
+            first = f"Check that MirrorMaker's connector runs, and has its default {change}."
         sentences += [first, f"What it gives: {setting.gives}."]
     return sentences

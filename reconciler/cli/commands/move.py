@@ -39,12 +39,12 @@ HELP = Help(
     [
         ("cluster a is lost: move all jobs to b, then restart them", EXAMPLE),
         ("only one, in a script", f"{EXAMPLE} --job clicks --yes"),
-        ("of one whose unread records are gone from b", f"{EXAMPLE} --job clicks --accept lost"),
+        ("a job whose unread records are gone from b", f"{EXAMPLE} --job clicks --accept lost"),
         ("take back a move that has not ended", "reconciler move -c reconciler.toml --cancel"),
-        ("and back, once a is there again", "reconciler move -c reconciler.toml --to a"),
+        ("move back, once a is up again", "reconciler move -c reconciler.toml --to a"),
     ],
     {
-        ExitCode.OK: "all chosen jobs move (or, with --cancel, none moves any more)",
+        ExitCode.OK: "all chosen jobs move; with --cancel: none does",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "a job must not start there, or its offsets are being written: it stays where it was",
         ExitCode.CHANGED: "somebody else moved a job meanwhile",
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _look(
     config: Config, jobs: Sequence[Job], now: Mapping[str, Location | None], options: argparse.Namespace
 ) -> list[_Found]:
-    config.toward(options.to)  # raises for a cluster that is none
+    config.toward(options.to)  # raises for an unknown cluster
     waiting = {job.name: found for job in jobs if (found := _on_the_way(job, now[job.name], options)) is not None}
     left = [job for job in jobs if job.name not in waiting]
     if not left:

@@ -117,7 +117,7 @@ def stopped_jobs(checked: Checked, policy: StartPolicy) -> list[str]:
 
 
 def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, move: str | None = None) -> list[str]:
-    """The last lines: the result, and the next step: ``move`` where it is recorded where the jobs live."""
+    """The last lines: the result and the next step, which is ``move`` if the state store records the jobs."""
     stopped = stopped_jobs(checked, policy)
     lines = [f"Must not start: {listed(stopped)}. Nothing was written."] if stopped else []
     if checked.stopped(policy) or not checked.plan.jobs:
@@ -181,7 +181,7 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def steps_after(checked: Checked, files: Files) -> list[str]:
-    """The command that writes the plan. It also gives rows that are right the destination's anchor, for batches."""
+    """The command that applies the plan: it also writes new anchors for right offsets, which range batches need."""
     apply = apply_command(files)
     if checked.to_write:
         return [f"Next: {apply}"]

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _look(config: Config, job: Job, options: argparse.Namespace) -> _Job | None:
-    """The job; None, and said, where there is nothing to give back."""
+    """The job; None, after saying so, if there is nothing to give back."""
     state = inputs.job_state(config, job)
     here = state.location()
     plan = plan_to_undo(state, here)

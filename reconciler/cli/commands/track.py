@@ -57,7 +57,7 @@ RIGHT = frozenset({1, 2, 3, 4, 5, 6})
 NO_ROWS = 'Correct its group, topics or store; if the job is new, write new = "earliest" in its [[jobs]] table.'
 
 FOLLOW_S = 10.0
-"""How often it is looked up where the jobs live."""
+"""Seconds between two lookups of where the jobs live."""
 
 log = logging.getLogger("reconciler.track")
 
@@ -211,7 +211,7 @@ def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> N
             progress.silence_waits()
             lasting = [error for error in found.troubles.values() if not error.retryable]
             if lasting and not any(job.followed for job in found.jobs):
-                raise together(lasting)  # at the first round its operator is still there to read it
+                raise together(lasting)  # in the first round an operator is still there to read it
         first = False
         outages.tell(found.troubles)
         for line in rounds.lines(found):
@@ -224,7 +224,7 @@ def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> N
 
 
 class RoundProgress:
-    """The log's lines about rounds: a job's whenever its state changes, and every job's each ``ALL_AGAIN_S``.
+    """The log's lines about rounds: for a job when its state changes, and for every job each ``ALL_AGAIN_S``.
 
     A job that moves on with all its records exact has not changed. ``clock`` gives monotonic seconds.
     """
@@ -284,7 +284,7 @@ def _left_out(tracker: Trackers) -> list[str]:
 
 
 def _details(found: Round) -> list[str]:
-    """A sentence for each partition whose record is not known, as far as the reason is."""
+    """A sentence for each partition whose record is not known, if the reason is."""
     lines = []
     for job in found.jobs:
         if job.no_rows:

@@ -53,7 +53,7 @@ HELP = Help(
 LEAST_TIMEOUT_S = 2.0
 
 FOLLOW_S = 60.0
-"""How often it is looked up where the jobs live."""
+"""Seconds between two lookups of where the jobs live."""
 
 log = logging.getLogger("reconciler.jobs.watch")
 

@@ -145,7 +145,7 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
 
 
 def path_for_job(path: Path, job: str) -> Path:
-    """Where the plan of one of several jobs goes: beside ``path``, with a name for the job in front, its alone."""
+    """The path for the plan of one of several jobs: beside ``path``, with a prefix that is unique to the job."""
     return path.parent / f"{name_for(job)}-{path.name}"
 
 

@@ -1,4 +1,4 @@
 """The terminal: tables, prompts, help, logs, and text made safe to print.
 
-In: values of the product. Out: lines for stdout and stderr. The one table renderer and the one escaping stand here.
+In: values of the product. Out: lines for stdout and stderr. The only table renderer and the only escaping are here.
 """

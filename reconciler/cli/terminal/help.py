@@ -62,7 +62,7 @@ class Help:
 
 def columns() -> int:
     """Columns that help may fill: the terminal's, less two, as argparse does."""
-    import shutil  # a start that shows no help does without it and what it imports
+    import shutil  # imported here: a start that shows no help is faster without it
 
     return max(40, min(shutil.get_terminal_size((WIDEST, 24)).columns - 2, WIDEST))
 
@@ -219,7 +219,7 @@ class Parser(argparse.ArgumentParser):
         return made
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, which lets a command's unknown options pass: its caller would name them with their values."""
+        """As argparse's, but refuse unknown options here: argparse's caller would print their values."""
         given = list(sys.argv[1:] if args is None else args)
         self._given = options = given[: given.index("--")] if "--" in given else given
         if empty := [word for word in options if word.startswith("--") and word.endswith("=--")]:
@@ -245,7 +245,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.format_usage()}{self.prog}: {lines}")
 
     def _meant(self, message: str) -> list[str]:
-        """A line on a word that argparse refuses, or takes for none where it misses another."""
+        """A hint about a word that argparse refuses, or about an unknown option where it misses a required one."""
         if refused := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             near = near_names(refused[1], re.findall(r"[\w-]+", refused[2]), 1)
             return [f"Did you mean {near[0]}?"] if near else []
@@ -256,7 +256,7 @@ class Parser(argparse.ArgumentParser):
         return [f"There is no {unknown[0]}. Did you mean {near[0]}?"] if near else []
 
     def print_help(self, file: Any = None) -> None:
-        """As argparse's, which ignores errors: help that a full disk did not take was not shown."""
+        """As argparse's, but let errors pass: help that could not be written was not shown."""
         (sys.stdout if file is None else file).write(self.format_help())
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

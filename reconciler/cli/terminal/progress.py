@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 30.0
-"""Between two lines of a log: doubled each time, since a wait may take hours."""
+"""Seconds between two lines of the log: doubled each time, since a wait may take hours."""
 COPY_FIRST_S = 10.0
 COPY_LONGEST_S = 300.0
 REWRITE_S = 0.1
@@ -32,7 +32,7 @@ _copies = logging.getLogger("reconciler.checkpoint")
 
 
 class WaitDisplay:
-    """Shows the progress of a wait: in one line of ``stderr`` on a terminal, else in the _waits."""
+    """Shows the progress of a wait: in one line of ``stderr`` on a terminal, else as lines of the log."""
 
     def __init__(self, *, terminal: bool) -> None:
         self._terminal = terminal

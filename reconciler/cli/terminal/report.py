@@ -204,7 +204,7 @@ def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
 
 
 def _is_by_number(row: PartitionPlan) -> bool:
-    """Not so offset 0: nothing is in front of it in any topic."""
+    """False for offset 0, which has nothing in front of it in any topic."""
     found = row.anchor is None and bool(row.stored_offset) and row.resume_offset is not None
     return found and row.finding in _BY_NUMBER and not row.set_by_hand and not row.by_row_time
 
