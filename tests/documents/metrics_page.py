@@ -11,6 +11,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.jobs.hook.figures import HookRun
 from reconciler.jobs.watch.figures import JOB_LABELS, CheckFigures, TopicFigures, Watched
 from reconciler.jobs.watch.metrics import Figures
+from reconciler.kafka.mirror.skipped import NO_GAPS
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,9 @@ class Described:
         """The table that lists it."""
         if self.name.startswith("reconciler_hook_"):
             return "hooks"
-        return "topics" if "topic" in self.labels else "jobs" if "job" in self.labels else "watch"
+        if "job" not in self.labels:
+            return "watch"
+        return "topics" if "topic" in self.labels else "jobs"
 
     @property
     def row(self) -> str:
@@ -38,9 +41,9 @@ def metrics() -> Iterator[Described]:
     """All metrics of watch and of a hook's run."""
     figures = Figures(lambda: 0)
     figures.watch_jobs({"clicks": Watched(("a.events",), "a", "b")})
-    graded = TopicFigures({Verdict.EXACT: 1})
+    graded = TopicFigures({Verdict.EXACT: 1}, job_lag=0, reset=0)
     figures.checked({"clicks": CheckFigures({"a.events": graded}, anchored_ms=0, blocking_sinks=0)})
-    figures.process = replace(figures.process, heartbeats_ms={("a", "b"): 0})
+    figures.process = replace(figures.process, heartbeats_ms={("a", "b"): 0}, gaps={("a", "b", "events"): NO_GAPS})
     for family in figures.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = {label: None for sample in family.samples for label in sample.labels}

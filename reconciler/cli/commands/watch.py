@@ -103,7 +103,7 @@ def _once(options: argparse.Namespace, config: Config) -> ExitCode:
     process = Process(options, _limit(config, time.sleep), Requested(), time.sleep)
     with closing(process.watch()) as watch:
         watch.run(rounds=1)
-        show_text(generate_latest(process.figures.registry()).decode())
+        show_text(generate_latest(process.figures.registry(of_process=False)).decode())
         return worst(error.exit_code for error in watch.troubles.values())
 
 
@@ -222,7 +222,7 @@ class Process:
             commits_left=groups_of(config),
             state_of=inputs.state_of(config),
         )
-        return JobChecker(
+        checker = JobChecker(
             config,
             outside,
             check,
@@ -231,6 +231,8 @@ class Process:
             take=self.limit.take,
             stopping=self.requested.stop,
         )
+        until.callback(checker.close)
+        return checker
 
     def _use(self, config: Config) -> None:
         """Take over the configuration's rate. Its address would need a restart."""

@@ -6,8 +6,8 @@ of several jobs fails, the cluster is asked whether it answers at all. If it doe
 the cluster is not asked again for a while (``Fuse``). If it answers, the jobs are checked one by one. A job that fails
 is then checked apart from the others, and without waiting, until it succeeds.
 
-MirrorMaker's heartbeats are read beside the checks, and no check depends on them. If they cannot be read, the log says
-so once, and their age goes on growing from the last reading.
+MirrorMaker's heartbeats and offset syncs are read beside the checks, and no check depends on them. If they cannot be
+read, the log says so once, and the heartbeats' age goes on growing from the last reading.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable, as_sentence
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import Fuse, StoreFuses, StoresRead, read_stores
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
-from reconciler.kafka.mirror.delivered import lags_ms
+from reconciler.jobs.watch.readings import LeftCluster, read_beside, read_ends
 from reconciler.kafka.mirror.records import Heartbeats
+from reconciler.kafka.mirror.skipped import Gaps, MirrorGaps
 from reconciler.places.registry import traits
 from reconciler.ports import LogReader
 
@@ -67,6 +67,11 @@ class Checkers:
         """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
         return {mirror: sent for each in self._of.values() for mirror, sent in each.heartbeats_ms.items()}
 
+    @property
+    def gaps(self) -> Mapping[tuple[str, str, str], Gaps]:
+        """What each mirror left out within a day, by its two clusters and the source's topic."""
+        return {key: gaps for each in self._of.values() for key, gaps in each.gaps.items()}
+
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
         """The result of each job's check, by the job's name."""
         groups: dict[JobChecker, list[Job]] = {}
@@ -106,6 +111,7 @@ class JobChecker:
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = StoreFuses(config.jobs, every_s / 2)
         self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s)
+        self._left = LeftCluster(outside.open_left, outside.monotonic, every_s)
         self._suspects: set[str] = set()
         self._tries = 0
         self._last_try: dict[str, int] = {}
@@ -116,6 +122,15 @@ class JobChecker:
         """As that of ``Checkers``, for the one mirror that is followed here; empty without heartbeats."""
         sent = self._mirror.heartbeat_ms
         return {} if sent is None else {(self._config.here, self._config.there): sent}
+
+    @property
+    def gaps(self) -> Mapping[tuple[str, str, str], Gaps]:
+        """As that of ``Checkers``."""
+        here, there = self._config.here, self._config.there
+        return {(here, there, topic): gaps for topic, gaps in self._mirror.gaps.items()}
+
+    def close(self) -> None:
+        self._left.close()
 
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
         """The result of each job's check, by the job's name."""
@@ -197,17 +212,14 @@ class JobChecker:
         reader = self._outside.reader
         self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
         plans = {plan.name: plan for plan in checked.plan.jobs}
+        now_ms, disorder_ms = self._outside.now_ms(), config.search.max_disorder_ms
+        here = self._left.ends({topic for job in jobs if not job.moved for topic in job.topics})
+        there = read_ends(reader, {at.destination.topic for job in checked.jobs for at in job.places if at.own})
         results = {}
         for each in checked.jobs:
-            plan = checked.decided(plans[each.job.name])
-            behind = [row for row in plan.partitions if row.finding is Verdict.BEHIND]
-            results[each.job.name] = figures_of(
-                plan,
-                each,
-                config.policy.start,
-                lags_ms(behind, each.job.identity, reader),
-                now_ms=self._outside.now_ms(),
-            )
+            plan, logs = checked.decided(plans[each.job.name]), there if each.job.moved else here
+            readings = read_beside(plan, each, reader, logs, now_ms=now_ms, max_disorder_ms=disorder_ms)
+            results[each.job.name] = figures_of(plan, each, config.policy.start, readings, now_ms=now_ms)
         took = self._clock() - began
         return {name: JobCheck(figures, took) for name, figures in results.items()}
 
@@ -287,18 +299,24 @@ def _not_tried(job: Job, failed: Sequence[str], lost_s: float) -> Unreachable:
 
 
 class MirrorWatch:
-    """Follows the mirror's heartbeats; read again after half of ``every_s`` at the earliest.
+    """Follows the mirror's heartbeats and offset syncs; read again after half of ``every_s`` at the earliest.
 
     ``clock`` gives monotonic seconds, ``now_ms`` epoch ms.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float], now_ms: Callable[[], int], every_s: float) -> None:
-        self._heartbeats = Heartbeats(own_topics(config).heartbeats)
+        names, own = config.topics, own_topics(config)
+        self._copies = {topic: names.destination_of(topic) for job in config.jobs for topic in job.topics}
+        self._heartbeats = Heartbeats(own.heartbeats)
+        self._syncs = MirrorGaps(own.offset_syncs, self._copies.keys())
+        self._is_one_way = own.is_one_way
         self._clock = clock
         self._now_ms = now_ms
         self._every_s = every_s
         self._due = clock()
-        self._is_failing = False
+        self._failing: set[str] = set()
+        self.gaps: Mapping[str, Gaps] = {}
+        """What the mirror left out within a day, by the source's topic."""
 
     @property
     def heartbeat_ms(self) -> int | None:
@@ -311,15 +329,35 @@ class MirrorWatch:
         return self._clock() >= self._due
 
     def refresh(self, reader: LogReader) -> None:
-        """Read the heartbeats since the last time, if it is time. The first failure in a row is logged."""
+        """Read what is new since the last time, if it is time. The first failure in a row of each is logged."""
         if not self.is_due:
             return
         self._due = self._clock() + self._every_s / 2
+        beats = "MirrorMaker's heartbeats cannot be read; their last age goes on growing"
+        self._try(beats, lambda: self._heartbeats.read(reader, self._now_ms()))
+        syncs = "MirrorMaker's offset syncs cannot be read; records that it skips are not seen"
+        self._try(syncs, lambda: self._read_syncs(reader))
+
+    def _try(self, trouble: str, read: Callable[[], None]) -> None:
         try:
-            self._heartbeats.read(reader, self._now_ms())
+            read()
         except ReconcilerError as error:
-            if not self._is_failing:
-                log.warning("MirrorMaker's heartbeats cannot be read; their last age goes on growing. %s", error)
-            self._is_failing = True
+            if trouble not in self._failing:
+                log.warning("%s. %s", trouble, error)
+            self._failing.add(trouble)
         else:
-            self._is_failing = False
+            self._failing.discard(trouble)
+
+    def _read_syncs(self, reader: LogReader) -> None:
+        """Topics that this cluster has under the same name are left out: the syncs may be of a mirror from here. So are
+        compacted ones, whose numbers have gaps of their own."""
+        self._syncs.read(reader, self._now_ms())
+        found = self._syncs.by_topic
+        here = reader.describe([*found, *(self._copies[topic] for topic in found)]).topics if found else {}
+        self.gaps = {
+            topic: gaps
+            for topic, gaps in found.items()
+            if (self._is_one_way or topic not in here)
+            and (copy := here.get(self._copies[topic])) is not None
+            and copy.compacted is False
+        }

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
+from reconciler.jobs.watch.readings import Readings
+from reconciler.kafka.mirror.skipped import Gaps
 from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy
 from reconciler.plan.start import why_stopped
 from reconciler.ports import Row, TopicPartition
@@ -42,6 +44,7 @@ class TopicFigures:
     """Counts of one topic's partitions; ``replay`` in records.
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
+    ``job_lag``, in records, and ``reset`` are of the logs that the job reads; None where those are unknown.
     """
 
     verdicts: Mapping[Verdict, int]
@@ -51,6 +54,9 @@ class TopicFigures:
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
+    job_lag: int | None = None
+    reset: int | None = None
+    wrong_times: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ def figures_of(
     plan: JobPlan,
     gathered: GatheredJob,
     policy: StartPolicy,
-    lags_ms: Mapping[TopicPartition, int] | None = None,
+    readings: Readings | None = None,
     *,
     now_ms: float = math.inf,
 ) -> CheckFigures:
@@ -87,14 +93,14 @@ def figures_of(
 
     A partition with two positions counts once, for whatever one of them says; its verdict is the worse of the two, its
     replay the larger.
-    ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
+    ``readings``: what was read beside the check.
     ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
     own = {place.destination for place in gathered.places if place.own}
     rows: dict[str, dict[int, list[PartitionPlan]]] = {place.destination.topic: {} for place in gathered.places}
     for row in plan.partitions:
         rows.setdefault(row.topic, {}).setdefault(row.partition, []).append(row)
-    topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
+    topics = {topic: _topic(list(found.values()), own, policy, readings or Readings()) for topic, found in rows.items()}
     stored = [
         time_ms for place in gathered.places for time_ms in _stored_ms(place) if time_ms <= now_ms + MOST_AHEAD_MS
     ]
@@ -106,7 +112,7 @@ def _topic(
     partitions: Sequence[Sequence[PartitionPlan]],
     own: Iterable[TopicPartition],
     policy: StartPolicy,
-    lags_ms: Mapping[TopicPartition, int],
+    readings: Readings,
 ) -> TopicFigures:
     """The figures of one topic; ``partitions`` has the rows of each, one for every position."""
     verdicts = [max(row.finding for row in rows) for rows in partitions]
@@ -114,6 +120,7 @@ def _topic(
     here = [row for row in every if row.key in own]
     stopped = [row for row in every if why_stopped(row, policy) is not None]
     behind = [row for row in every if row.finding is Verdict.BEHIND]
+    at = [found for key in {row.key for row in every} if (found := readings.behind.get(key)) is not None]
     return TopicFigures(
         {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
         own=_partitions(here),
@@ -121,7 +128,10 @@ def _topic(
         blocked=_partitions(stopped),
         shortfall=_partitions(behind),
         replay=sum(max(row.replay_at_most or 0 for row in rows) for rows in partitions),
-        lag_s=_farthest_s(behind, lags_ms),
+        lag_s=_farthest_s(behind, readings.mirror_lags_ms),
+        job_lag=sum(each.records for each in at) if at else None,
+        reset=sum(each.is_reset for each in at) if at else None,
+        wrong_times=_partitions(row for row in every if row.key in readings.wrong_times),
     )
 
 
@@ -214,3 +224,5 @@ class ProcessFigures:
     held_back_s: float = 0.0
     heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
+    gaps: Mapping[tuple[str, str, str], Gaps] = field(default_factory=dict)
+    """What each mirror left out within a day, by its two clusters and the source's topic."""

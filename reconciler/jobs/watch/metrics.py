@@ -36,10 +36,12 @@ class Figures(Collector):
         self._jobs: Mapping[str, JobFigures] = {}
         self.process = ProcessFigures()
 
-    def registry(self) -> CollectorRegistry:
-        """A new registry with these figures and the usual ones of a process."""
+    def registry(self, *, of_process: bool = True) -> CollectorRegistry:
+        """A new registry with these figures and, with ``of_process``, the usual ones of a process."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
+        if not of_process:
+            return registry
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
@@ -91,6 +93,21 @@ _TOPIC_GAUGES = {
         "the partition that lags most; 0 if none lags, +Inf if it cannot be known.",
     ),
     "replay": ("replay_records", "Records that would be read again at most, if the job started now."),
+    "job_lag": (
+        "job_lag_records",
+        "Records that the job has yet to read on the cluster where it lives, up to the log's end; absent while that "
+        "cluster cannot be asked.",
+    ),
+    "reset": (
+        "reset_partitions",
+        "Partitions whose topic was recreated on the cluster where the job lives since the job's last record, or whose "
+        "log ends in front of the job's offset there; absent while that cluster cannot be asked.",
+    ),
+    "wrong_times": (
+        "wrong_time_partitions",
+        "Partitions whose anchor has a time that cannot be true: later than when it was stored, or more than a month "
+        "from the records next to it.",
+    ),
 }
 """Fields of ``TopicFigures``, and the gauges that show them."""
 
@@ -107,7 +124,8 @@ def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
             for verdict, count in figures.verdicts.items():
                 partitions.add_metric((*of, topic, verdict.value), count)
             for key, gauge in gauges.items():
-                gauge.add_metric((*of, topic), getattr(figures, key))
+                if (value := getattr(figures, key)) is not None:
+                    gauge.add_metric((*of, topic), value)
     yield partitions
     yield from gauges.values()
 
@@ -160,7 +178,7 @@ def _of_process(process: ProcessFigures, now_ms: int) -> Iterator[Metric]:
     )
     for mirror, sent_ms in process.heartbeats_ms.items():
         beats.add_metric(mirror, max(0, now_ms - sent_ms) / 1000)
-    yield from (beats, info)
+    yield from (beats, info, *_of_mirrors(process))
     plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
         (_gauge("watch_interval_seconds", "The interval at which each job is to be checked."), process.interval_s),
         (_counter("watch_rounds", "Complete rounds: all jobs checked once."), process.rounds),
@@ -184,6 +202,26 @@ def _of_process(process: ProcessFigures, now_ms: int) -> Iterator[Metric]:
         if value is not None:
             family.add_metric((), value)
         yield family
+
+
+def _of_mirrors(process: ProcessFigures) -> tuple[Metric, Metric]:
+    labels = ("from", "to", "topic")
+    skipped = _gauge(
+        "mirror_skipped_records",
+        "Records of the source's topic that the mirror skipped within a day, at least, by MirrorMaker's offset syncs. "
+        "Absent without syncs here, and for topics that may be compacted.",
+        labels,
+    )
+    again = _gauge(
+        "mirror_began_again",
+        "How many times within a day the mirror began a partition of the source's topic again: the topic was recreated "
+        "or cut on one of the clusters, or the mirror lost its positions. Absent as the metric before.",
+        labels,
+    )
+    for of, gaps in process.gaps.items():
+        skipped.add_metric(of, gaps.skipped)
+        again.add_metric(of, gaps.began_again)
+    return skipped, again
 
 
 SILENT_S = 10.0

@@ -155,6 +155,7 @@ class Watch:
         self._update(
             held_back_s=self._limit.waited_s,
             heartbeats_ms=self._setup.checker.heartbeats_ms,
+            gaps=self._setup.checker.gaps,
         )
         for name, check in results.items():
             if not isinstance(check.result, CheckFigures):

@@ -137,7 +137,7 @@ class Heartbeats:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._new = _NewRecords(names, FIRST_BEATS)
+        self._new = NewRecords(names, FIRST_BEATS)
         self.newest_ms: int | None = None
 
     def read(self, reader: LogReader, now_ms: int) -> None:
@@ -160,7 +160,7 @@ def _last_sent_ms(records: Iterable[Record]) -> int | None:
     return sent_ms
 
 
-class _NewRecords:
+class NewRecords:
     """The records of the first of the topics ``names`` that exists; at the first reading its last ``first`` ones."""
 
     def __init__(self, names: Sequence[str], first: int) -> None:

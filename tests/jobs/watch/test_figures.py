@@ -16,6 +16,7 @@ from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, Watched
 from reconciler.jobs.watch.metrics import Figures
+from reconciler.kafka.mirror.skipped import Gaps
 
 NOW = 1_800_000_000_000
 TOPICS = Watched(("a.events", "a.other"), "a", "b", "web")
@@ -56,7 +57,7 @@ def scraped() -> Scraped:
 
 def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> CheckFigures:
     counts = {verdict: verdicts.count(verdict) for verdict in verdicts}
-    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, shortfall=5, replay=6, lag_s=7.5)
+    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, shortfall=5, replay=6, lag_s=7.5, job_lag=8)
     return CheckFigures({topic: figures}, anchored_ms)
 
 
@@ -75,6 +76,7 @@ def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     names = ["own", "mismatched", "blocked", "mirror_shortfall"]
     assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 5]
     assert scraped.value("replay_records", **where) == 6
+    assert (scraped.value("job_lag_records", **where), scraped.value("reset_partitions", **where)) == (8, None)
     assert scraped.value("must_not_start", job="clicks") == 1
     assert scraped.value("mirror_lag_seconds", **where) == 7.5
     assert scraped.value("up", job="clicks") == 1
@@ -88,8 +90,12 @@ def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -
     scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": found(Verdict.EXACT)})
     assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) is None
-    scraped.figures.process = replace(scraped.figures.process, heartbeats_ms={("a", "b"): NOW - 9_000})
+    found_by_topic = {("a", "b", "events"): Gaps(4_000, 2)}
+    beats = {("a", "b"): NOW - 9_000}
+    scraped.figures.process = replace(scraped.figures.process, heartbeats_ms=beats, gaps=found_by_topic)
     assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) == 9
+    assert scraped.value("mirror_skipped_records", topic="events", **MIRROR) == 4_000
+    assert scraped.value("mirror_began_again", topic="events", **MIRROR) == 2
 
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
@@ -183,3 +189,10 @@ def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scr
     assert scraped.value("blocking_sinks", job="without") is None
     assert scraped.value("must_not_start", job="without") == 0
     assert scraped.value("checks_total", job="without", outcome="ok") == 1
+
+
+def test_a_text_for_node_exporter_has_no_metrics_of_a_process(scraped: Scraped) -> None:
+    """node_exporter has its own of these names, and refuses others."""
+    scraped.figures.watch_jobs({"clicks": TOPICS})
+    names = {family.name for family in scraped.figures.registry(of_process=False).collect()}
+    assert {name.partition("_")[0] for name in names} == {"reconciler"}

@@ -1,4 +1,4 @@
-"""MirrorMaker's heartbeats, beside the checks and never in their way."""
+"""MirrorMaker's heartbeats and offset syncs, beside the checks and never in their way."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.failover.check import check
 from reconciler.jobs.watch.checker import JobChecker
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures
+from reconciler.kafka.mirror.skipped import Gaps
 from reconciler.ports import ClusterInfo
 from tests.in_memory import NOW, Memory, memory, stored, wide
-from tests.kafka.mirror.written import (
-    text,
-)
+from tests.kafka.mirror.written import SYNCS, text, write_syncs
 from tests.memory_log import MemoryLog
 
 __all__ = ["memory", "wide"]
@@ -112,6 +111,52 @@ def refuse_topic(monkeypatch: pytest.MonkeyPatch, topic: str, error: Exception) 
         return as_it_was(self, names)
 
     monkeypatch.setattr(MemoryLog, "describe", refuse)
+
+
+DAY_MS = 86_400_000
+
+
+def gaps(watched: Watched, *pairs: tuple[int, int], at_ms: int = NOW) -> Gaps | None:
+    """What the mirror left out of events, once it has written these syncs."""
+    write_syncs(watched.memory.log, *pairs, at_ms=at_ms)
+    watched.round()
+    return watched.checker.gaps.get(("a", "b", "events"))
+
+
+def test_what_the_mirror_skipped_is_what_no_transaction_marker_explains(watched: Watched) -> None:
+    """Up to 109, ten records and as many markers. Then 4,000 numbers are not here, and one record was delivered."""
+    assert gaps(watched, (90, 0), (110, 10)) == (0, 0)
+    assert gaps(watched, (4_111, 11)) == (3_999, 0)
+    watched.now_ms = NOW + DAY_MS - 1
+    assert gaps(watched, (4_121, 21), (4_121, 21), at_ms=watched.now_ms) == (3_999, 0)
+    watched.now_ms = NOW + DAY_MS
+    assert gaps(watched) == (0, 0), "it was a day ago"
+
+
+@pytest.mark.parametrize("later", [(0, 11), (120, 3), (120, 10)])
+def test_a_mirror_that_begins_again_is_counted_and_one_that_sends_a_part_again_is_not(
+    watched: Watched, later: tuple[int, int]
+) -> None:
+    """Record 0 once more; a place in front of the last one; another record at the same place."""
+    assert gaps(watched, (90, 0), (100, 10), (95, 11), (100, 16)) == (0, 0)
+    watched.reload()
+    assert gaps(watched, (100, 10), later) == (0, 2)  # the copies' end at 16 was lost before, too
+
+
+@pytest.mark.parametrize("why", ["a topic of this name here", "compacted"])
+def test_no_gap_is_told_of_syncs_that_may_be_another_mirrors_or_of_a_log_with_gaps_of_its_own(
+    watched: Watched, why: str
+) -> None:
+    log = watched.memory.log
+    if why == "compacted":
+        log.partition("a.events", 0).compacted = True
+    else:
+        log.create("events", 1)
+    assert gaps(watched, (100, 0), (5_000, 1)) is None
+    if why != "compacted":
+        watched._extra = f'[mirror]\noffset_syncs_topic = "{SYNCS}"\n'
+        watched.reload()
+        assert gaps(watched) == (4_898, 0), "the operator says whose they are"
 
 
 @pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])

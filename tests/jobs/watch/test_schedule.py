@@ -18,6 +18,7 @@ from reconciler.jobs.watch.checker import CLUSTER, JobCheck
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, Watched
 from reconciler.jobs.watch.metrics import Figures
 from reconciler.jobs.watch.schedule import LARGEST_BATCH, Requested, Setup, Watch, batches
+from reconciler.kafka.mirror.skipped import Gaps
 from reconciler.kafka.rate_limit import RateLimit
 
 FINE = CheckFigures({"t": TopicFigures({Verdict.EXACT: 1})})
@@ -44,6 +45,7 @@ class World:
     checks: list[tuple[float, str]] = field(default_factory=list)
     closed: int = 0
     heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    gaps: Mapping[tuple[str, str, str], Gaps] = field(default_factory=dict)
     prepare: Callable[[], Setup] | None = None
     once: bool = False
 

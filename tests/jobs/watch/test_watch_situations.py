@@ -14,6 +14,7 @@ from reconciler.failover.check import check
 from reconciler.failover.gather import GatheredJob
 from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, figures_of
+from reconciler.jobs.watch.readings import Readings
 from reconciler.kafka.mirror.delivered import lags_ms
 from reconciler.plan.document import JobPlan, StartPolicy
 from reconciler.plan.start import why_stopped
@@ -103,7 +104,7 @@ def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memo
     checked = check(config, config.jobs, memory.outside)
     by = lags_ms(checked.plan.jobs[0].partitions, config.jobs[0].identity, memory.log)
     assert by == {TopicPartition("a.events", 0): 4_000}  # record 6 was processed, 2 is the newest there; a second apart
-    found = figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
+    found = figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, Readings(by))
     assert found.topics["a.events"].lag_s == 4
     assert on_the_source(memory).lag_s == math.inf  # not looked up
 
