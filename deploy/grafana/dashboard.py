@@ -125,6 +125,32 @@ FOLDED = {
             unit="s",
             alert="ReconcilerAnchorsTooOld",
         ),
+        Panel(
+            "Records yet to read",
+            "How far each job is behind the logs of the cluster where it lives. Gaps: that cluster cannot be asked.",
+            {"{{job}}": "sum by (job) (reconciler_job_lag_records@)"},
+        ),
+        Panel(
+            "Records skipped by the mirror",
+            "At least so many records were not delivered within a day.",
+            {"{{topic}} to {{to}}": "max by (topic, to) (reconciler_mirror_skipped_records)"},
+            alert="ReconcilerMirrorSkipped",
+        ),
+        Panel(
+            "Logs that began again",
+            "Partitions that were reset under a job, and times that a mirror began a partition again within a day.",
+            {
+                "under {{job}}": "sum by (job) (reconciler_reset_partitions@)",
+                "{{topic}} to {{to}}": "max by (topic, to) (reconciler_mirror_began_again)",
+            },
+            alert="ReconcilerTopicReset",
+        ),
+        Panel(
+            "Anchors with wrong times",
+            "Partitions whose anchor has a time that cannot be true.",
+            {"{{job}}": "sum by (job) (reconciler_wrong_time_partitions@)"},
+            alert="ReconcilerAnchorTimeWrong",
+        ),
     ],
     "The watch": [
         Panel(
