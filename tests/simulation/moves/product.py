@@ -84,7 +84,7 @@ class _Product:
     def read_stream(self, world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
         expected = self._reads(world, state, location, stream)
         # Gathering refuses numbers of a later stay, and a copy is checked by its folder.
-        later = any(each.stay > location.stay for _, each in state.place)
+        later = any(each.stay > reading.newest_stay(state, location) for _, each in state.place)
         is_old = expected is None and later and (world.marked or world.place is Place.CHECKPOINT)
         if location.state == "writing" or world.fault in ("A2", "A9", "A10", "A11") or is_old:
             return expected

@@ -60,7 +60,8 @@ def journal_of(state: State, stay: int) -> Log:
 def seen(state: State, location: Location) -> Hashable:
     """What a reading of the job's numbers depends on."""
     journal, plan = journal_of(state, location.stay), plan_of(state, location.plan)
-    return location, journal, state.place, plan, state.arrived, state.synced, state.dead
+    newest = newest_stay(state, location)
+    return location, journal, state.place, plan, state.arrived, state.synced, state.dead, newest
 
 
 def read_stream(world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
@@ -82,7 +83,7 @@ def read(world: World, state: State, location: Location, stream: Stream) -> Stor
         return newest(journal, reached=journal[-1].number)
     if world.place is Place.GROUP and state.dead and location.cluster == "a":
         return newest(journal, reached=end(world, state, stream, "a"))
-    later = any(each.stay > location.stay for _, each in state.place)
+    later = any(each.stay > newest_stay(state, location) for _, each in state.place)
     shows_stays = world.marked or world.place is Place.CHECKPOINT
     if shows_stays and location.state != "writing" and later and world.fault != "A2":
         return None
@@ -100,6 +101,12 @@ def read(world: World, state: State, location: Location, stream: Stream) -> Stor
     )
     number = read_number(found, journal, row.planned if row else None, location.stay)
     return None if isinstance(number, Doubt) else number
+
+
+def newest_stay(state: State, location: Location) -> int:
+    """The newest stay of which the state store knows: a copy for it may have been made, and not be lived in yet."""
+    newest = state.location
+    return max(location.stay, newest.plan + 2 if newest.state == "writing" else 0)
 
 
 def read_end(world: World, state: State, location: Location, stream: Stream, number: int) -> int | None:
@@ -145,16 +152,15 @@ def _row(state: State, location: Location, stream: Stream) -> Row | None:
     return plan.whole(stream) if plan else None
 
 
-def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
-    """A plan of the move; None if a decision is needed."""
-    here = state.location
+def make_plan(world: World, state: State, here: Location, to: Cluster) -> Plan | None:
+    """A plan of the move from ``here``; None if a decision is needed."""
     rows = []
     for stream in world.keys:
         read = read_stream(world, state, here, stream)
         if read is None:
             return None
         proven = behind(world, state, stream, to, read.record)
-        missing = _never_delivered(world, state, stream, to, proven)
+        missing = _never_delivered(world, state, stream, here.cluster, to, proven)
         new, record = proven, read.record
         if missing and world.fault != "A50":
             new, record = missing[0], record_before(world, state, stream, to, missing[0])
@@ -163,22 +169,21 @@ def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
         ahead = read.ahead + _undelivered(world, state, stream, to, read.record)
         again = max([reached, *(each.furthest for each in left)]) - new + ahead
         replaced = frozenset({state.held(place_key(world, to, here.folder, stream))})
-        stop, more = _end_there(world, state, to, stream, new, read.number)
+        stop, more = _end_there(world, state, here, to, stream, new, read.number)
         if (ahead or more) and left:  # these records may be behind ones that the other cluster lacks
-            more += len(_lacked(world, state, stream, to, range(new, end(world, state, stream, to))))
+            more += len(_lacked(world, state, stream, here.cluster, to, range(new, end(world, state, stream, to))))
         rows.append(Row(stream, PlanRow(new, record, again + more, 0, replaced, read), stop))
     return Plan(here.cluster, to, Log(rows))
 
 
 def _end_there(
-    world: World, state: State, to: Cluster, stream: Stream, start: int, number: int
+    world: World, state: State, here: Location, to: Cluster, stream: Stream, start: int, number: int
 ) -> tuple[int | None, int]:
     """Where the batch ends on ``to`` that a checkpoint has begun, and how many of its records come again behind that.
 
     It is repeated empty, from ``start`` to ``start``, if its end is not proven. It ends in front of a record that it
     did not have: a sink that has the batch would drop that.
     """
-    here = state.location
     stop = state.held(end_key(here.folder, stream)) if world.place is Place.CHECKPOINT else None
     if stop is None:
         return None, 0
@@ -186,7 +191,7 @@ def _end_there(
     at = start if record is None else behind(world, state, stream, to, record)
     if world.fault == "A55":  # an end that is not proven is where the log ends
         at = end(world, state, stream, to)
-    missing = _never_delivered(world, state, stream, to, at)
+    missing = _never_delivered(world, state, stream, here.cluster, to, at)
     if missing and world.fault != "A57":
         at = missing[0]
     elif at > start:
@@ -205,16 +210,16 @@ def _undelivered(world: World, state: State, stream: Stream, to: Cluster, record
     return max(0, record - records[-1]) if record is not None else 0
 
 
-def _never_delivered(world: World, state: State, stream: Stream, to: Cluster, new: int) -> list[int]:
+def _never_delivered(world: World, state: State, stream: Stream, left: Cluster, to: Cluster, new: int) -> list[int]:
     """The offsets before `new` with records the earlier stays on `to` had not read, and the other cluster lacks."""
-    left = max((each.number for each in _left_before(state, stream, to)), default=new)
-    return _lacked(world, state, stream, to, range(min(left, new), new))
+    read = max((each.number for each in _left_before(state, stream, to)), default=new)
+    return _lacked(world, state, stream, left, to, range(min(read, new), new))
 
 
-def _lacked(world: World, state: State, stream: Stream, to: Cluster, offsets: range) -> list[int]:
-    """The offsets on ``to`` with records that the cluster which the job leaves lacks."""
+def _lacked(world: World, state: State, stream: Stream, left: Cluster, to: Cluster, offsets: range) -> list[int]:
+    """The offsets on ``to`` with records that ``left`` lacks, the cluster which the job leaves."""
     start, records = log(world, state, stream, to)
-    _, elsewhere = log(world, state, stream, state.location.cluster)
+    _, elsewhere = log(world, state, stream, left)
     return [each for each in offsets if records[each - start] not in elsewhere]
 
 

@@ -168,14 +168,27 @@ def _begin(world: World, state: State) -> Iterator[Step]:
     to = here.to or here.cluster
     if here.state == "lives" and all(_is_in_place(world, state, each) for each in world.keys):
         yield "hook reads", state._replace(hooks=(*state.hooks, Hook("start", seen, here.plan)))
-    elif here.state != "writing" or world.fault == "A8":
-        plan = make_plan(world, state, to) if not (state.dead and to == "a") else None
+    elif here.state != "writing" or world.fault == "A8" or _is_copied(world, state):
+        plan = make_plan(world, state, _lived(world, state), to) if not (state.dead and to == "a") else None
         if plan:
             hook = Hook(world.writes[0], seen, len(state.plans), made=plan)
             yield "hook plans", state._replace(hooks=(*state.hooks, hook))
     elif plan_of(state, here.plan):
         hook = Hook(_first_after_writing(world), seen, here.plan)
         yield "hook resumes", state._replace(hooks=(*state.hooks, hook))
+
+
+def _lived(world: World, state: State) -> Location:
+    """Where the job lives or lived, before the numbers that may be written now."""
+    if world.fault == "A8":
+        return state.location
+    return next(each for each in reversed(state.locations) if each.state != "writing")
+
+
+def _is_copied(world: World, state: State) -> bool:
+    """Whether a copy is being made: any plan makes it again, since the original may have gone on."""
+    plan = plan_of(state, state.location.plan)
+    return world.place is Place.CHECKPOINT and plan is not None and not plan.is_back
 
 
 def _is_in_place(world: World, state: State, stream: Stream) -> bool:
@@ -208,7 +221,7 @@ def _advance(world: World, state: State, hook: Hook, index: int) -> Iterator[Ste
         else:
             yield "plan refused", state
     elif hook.at == "check":
-        here, rows = state.location, () if hook.made else plan.rows
+        here, rows = _lived(world, state), () if hook.made else plan.rows
         is_same = all(read_stream(world, state, here, each.stream) == each.planned.left for each in rows)
         if is_same and _may_replace(world, state, plan):
             yield "nothing has changed", _then(world, state, hook)
