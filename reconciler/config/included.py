@@ -1,4 +1,4 @@
-"""What all jobs share: ``[defaults]``, and the jobs of the files that ``include`` names.
+"""Settings that all jobs share, ``[defaults]``, and the jobs of the files that ``include`` names.
 
 An estate of hundreds of jobs has one file for its clusters, and files of jobs that their teams own.
 """
@@ -44,7 +44,7 @@ def with_included(
 
 
 def _files(patterns: list[str], path: Path, faults: Faults) -> Iterator[Path]:
-    """The files of all patterns, each once. A pattern without a file is a fault: its jobs would be missed by nobody."""
+    """The files of all patterns, each once. A pattern without a file is a fault: nothing else shows missing jobs."""
     seen = {path.resolve()}
     for pattern in patterns:
         with faults.collect():

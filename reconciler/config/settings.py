@@ -88,7 +88,7 @@ class SearchSettings:
 
     @property
     def request_timeout_s(self) -> float:
-        """The time that one request to a cluster may take, in seconds: an outage must show before the deadline."""
+        """The longest time of a request to a cluster, in seconds: an outage must show before the deadline."""
         return min(10.0, self.deadline_s)
 
     @property

@@ -165,7 +165,7 @@ STORES: dict[str, StoreSpec] = {
     "memory": StoreSpec(module="reconciler.places.memory", example="memory:NAME", behind=Behind.NAME),
 }
 ALIASES = {"postgres": "postgresql", "mariadb": "mysql", "oracle": "mysql", "mssql": "mysql"}
-"""Other schemes of a row. The last two are other servers, which ``places.sql`` tells apart."""
+"""Other schemes of a row. The last two are other servers, which ``places.sql`` distinguishes."""
 
 
 def spec_of(scheme: str | None) -> StoreSpec | None:

@@ -30,7 +30,7 @@ _PLAN = frozenset(
     ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
 )
 _GROWN = frozenset(("not_judged", "policy"))
-"""Fields that were added later. They are left out where they say nothing, so that older readers accept the plan."""
+"""Fields that a plan leaves out if they are empty."""
 _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE = frozenset(("name", "cluster_id"))
 _DESTINATION = frozenset(("name", "bootstrap_servers", "cluster_id"))
@@ -38,11 +38,11 @@ _JOB = frozenset(("name", "group", "store", "lives", "finding", "partitions"))
 _JOB_GROWN = frozenset(("sinks",))
 
 ROWS_AT_ONCE = 500
-"""Rows in one piece of a plan's text."""
+"""Rows in each piece of a plan's text."""
 _LINE = json.JSONEncoder(ensure_ascii=False).encode
 _INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1).encode
 _NO_JOBS = '"jobs": []'
-"""It is in the text once: within a string its quotes would be escaped."""
+"""Occurs once in a plan's text: within a string its quotes would be escaped."""
 
 _TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
@@ -53,7 +53,7 @@ _A_TIME = "a time like 2026-01-31T06:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class StartPolicy:
-    """When a partition may start without a person; ``max_replay`` in records."""
+    """When a partition may start without a decision; ``max_replay`` in records."""
 
     behind: Behind = Behind.START
     max_replay: int = 1_000_000
@@ -147,7 +147,7 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotJudged:
-    """A job that the plan was to hold and could not judge, with the cause as a sentence."""
+    """A job that could not be judged when the plan was made, with the cause as a sentence."""
 
     name: str
     reason: str
@@ -185,7 +185,7 @@ class Plan:
         return max((job.finding for job in self.jobs), default=Verdict.EXACT)
 
     def job(self, name: str | None = None) -> JobPlan:
-        """The job of that name, or the only one there is: a job that was not judged counts, too."""
+        """The job of that name, else the only one. A job that was not judged counts, too."""
         found = [job for job in self.jobs if name is None or job.name == name]
         if len(found) == 1 and (name is not None or not self.not_judged):
             return found[0]
@@ -312,11 +312,11 @@ def parse_plan(text: str | bytes) -> Plan:
     except FieldError:  # text that is not Unicode, or values nested without end
         sha256 = None
     if sha256 is None or content.get("sha256") != sha256:
-        raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=NOT_BY_HAND)
+        raise Changed("The plan was altered after it was made: its sha256 does not match the rest.", hint=NOT_BY_HAND)
     try:
         return _plan(content)
     except FieldError as error:
-        raise Changed(f"The plan is not as this product writes plans: {error.sentence}.", hint=NOT_BY_HAND) from error
+        raise Changed(f"The plan is not valid: {error.sentence}.", hint=NOT_BY_HAND) from error
 
 
 def _excerpt(value: object) -> str:

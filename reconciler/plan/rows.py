@@ -1,7 +1,7 @@
 """The rows of a plan: the finding for one partition, the state of one sink, and their fields in the plan's file.
 
-Spark's sinks drop a batch that they believe to have, without an error. So a query may only start where its next batch
-is new to each of its sinks, or is the very one that the sink has.
+Spark's sinks drop a batch that they believe to have, without an error. So a query may start only where its next batch
+is new to each of its sinks, or is the same batch that the sink has.
 """
 
 from __future__ import annotations
@@ -286,17 +286,17 @@ class SinkOutcome(StrEnum):
     FITS = "fits"
     """It is new to the sink."""
     OPEN = "open"
-    """It was begun before, and the sink lacks it: it is put out now."""
+    """It was begun before, and the sink lacks it: it is written now."""
     TAKEN = "taken"
     """It was begun before, and the sink has it: it is repeated up to the same end, and the sink drops it."""
     UNKNOWN = "unknown"
-    """The sink, or what is known of the query, does not tell."""
+    """The sink's record, or the query's, does not go back far enough."""
     UNSEEN = "unseen"
-    """The sink lacks batches that the query has committed, or it is not known which query's it would have to have."""
+    """The sink lacks batches that the query has committed, or the query's id is lost."""
     DOUBLES = "doubles"
     """The sink has the batch that was begun, and not all of its records can be left out of the next ones."""
     DROPS = "drops"
-    """The sink has batches that the query has not begun: it would drop the query's own of these numbers."""
+    """The sink has batches that the query has not begun: it would drop the query's own batches of these numbers."""
 
 
 SINK_STOPS = frozenset({SinkOutcome.UNSEEN, SinkOutcome.DOUBLES, SinkOutcome.DROPS})

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 FORMAT = "reconciler.signature/1"
 LARGEST = 64 * 1024
-"""Bytes of a key's or a signature's file, which has some hundreds."""
+"""The most bytes of a key's or a signature's file, which has some hundreds."""
 _FIELDS = frozenset(("format", "plan_sha256", "key_id", "public_key", "signature"))
 _REMOVE = "Remove the file to apply the plan unsigned, or have the plan signed again."
 
@@ -141,14 +141,14 @@ def _content(path: Path, what: str, most: int = LARGEST) -> bytes:
 def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signature:
     """Sign ``content``, the plan file's bytes, and write the signature beside the plan, in place of any other.
 
-    Raises Changed if the plan's file is not ``content`` any more.
+    Raises Changed if the plan's file is no longer ``content``.
     """
     signature = Signature(key.public.id, key.public.raw, key.sign(content))
     with locked(plan_path):
         if _content(plan_path, "plan", LARGEST_FILE + 1) != content:
             raise Changed(
-                f"{plan_path} is not the file any more that was shown. Nothing was signed.",
-                hint="Look at the plan that is there now, then sign that.",
+                f"{plan_path} has changed since it was shown. Nothing was signed.",
+                hint="Review the plan as it is now, then sign it.",
             )
         write_whole(path_for(plan_path), _text(plan_sha256, signature))
     return signature

@@ -1,4 +1,4 @@
-"""Whether a job may start by a plan: the offsets that Spark takes, or sentences that say why not, and what to do."""
+"""Whether a job may start by a plan: the offsets for Spark, or sentences that say why not and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.plan.rows import SinkRow, why_sink_stops
 
 
 def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
-    """Why this partition must not start, and what a person can do; None if it may."""
+    """Why this partition must not start, and what the operator can do; None if it may."""
     if row.skips is not None and not row.skips_accepted:
         return _why_skips(row, row.skips)
     if row.set_by_hand:
@@ -123,7 +123,7 @@ Offsets = dict[TopicPartition, int]
 EARLIEST, LATEST = -2, -1
 """Spark's own numbers in ``startingOffsets``."""
 MOST_NAMED = 20
-"""Partitions that one message lists."""
+"""The most partitions that one message lists."""
 
 
 def offsets_of(job: JobPlan, policy: StartPolicy) -> Offsets:
@@ -136,7 +136,7 @@ def offsets_of(job: JobPlan, policy: StartPolicy) -> Offsets:
     by_topic: dict[str, dict[int, int]] = {}
     for row in job.partitions:
         if row.absent:
-            continue  # a person accepted it: the destination has no such partition to start
+            continue  # the operator accepted that the destination has no such partition
         if row.resume_offset is None or row.resume_offset < 0:
             raise ConfigError(
                 f"The plan's offset for {row.key} is {row.resume_offset}, which Spark does not accept as an offset.",
@@ -213,7 +213,7 @@ def _require_startable(job: JobPlan, policy: StartPolicy) -> None:
 
 
 def _may_start(row: PartitionPlan, policy: StartPolicy) -> bool:
-    """True if the plan found an offset, or a person gave one or accepted that the partition is not there."""
+    """True if the plan has an offset, or the operator accepted that the partition does not exist."""
     return why_stopped(row, policy) is None and (row.resume_offset is not None or row.absent)
 
 

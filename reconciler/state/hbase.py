@@ -78,7 +78,7 @@ def _key(log: str, number: int) -> bytes:
 
 
 def _end(log: str) -> bytes:
-    """Behind the log's last key, that of number 0."""
+    """The key after the log's last one, which is that of number 0."""
     return _key(log, 0) + b"\x00"
 
 

@@ -18,7 +18,7 @@ from reconciler.state.store import FIRST, Entry, StateStore, log_name
 T = TypeVar("T")
 _ALL = 10**9
 RACES = 5
-"""How often an entry is tried again, with the next number, beside a recorder that has just appended."""
+"""How often an append is repeated with the next number, if another recorder took the number."""
 
 
 class JobState:
@@ -40,7 +40,7 @@ class JobState:
         return self._read(log_name("location", self.job), locations.load, newest=_ALL)[::-1]
 
     def move_on(self, seen: Location | None, then: Location) -> Location:
-        """Append ``then`` after the location that was read. Raises Changed if another entry is there by now."""
+        """Append ``then`` after the location that was read. Raises Changed if another entry was appended since."""
         number = FIRST if seen is None else seen.number + 1
         if not self.store.append(log_name("location", self.job), number, locations.dump(then)):
             raise Changed(
@@ -76,11 +76,11 @@ class JobState:
     # ------------------------------------------------------------ out of a copy
 
     def restore_plan(self, plan: Numbers) -> None:
-        """Append a plan under its number. Raises Changed if another one is there by now."""
+        """Append a plan under its number. Raises Changed if another one was appended since."""
         self._restore("plan", plan.number, plans.dump(plan))
 
     def restore_location(self, location: Location) -> None:
-        """Append an entry of the location under its number. Raises Changed if another one is there by now."""
+        """Append an entry of the location under its number. Raises Changed if another one was appended since."""
         self._restore("location", location.number, locations.dump(location))
 
     def _restore(self, kind: str, number: int, fields: Mapping[str, Any]) -> None:
@@ -108,8 +108,9 @@ class JobState:
         return True
 
     def close_journal(self, stay: int, location: int, run: str, at_ms: int) -> None:
-        """End the stay's journal, by the location's entry of that number, unless it has ended: nothing is appended any
-        more. Raises OutcomeUnknown if a recorder is quicker each time.
+        """End the stay's journal by the location's entry of that number, unless it has ended.
+
+        Raises OutcomeUnknown if a recorder is quicker each time.
         """
         for _ in range(RACES):
             newest = self._read(self._journal(stay), journals.load, newest=1)

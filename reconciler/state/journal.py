@@ -34,7 +34,7 @@ FULL_EVERY = 10
 KEPT = 100
 KEPT_DAYS = 16
 OUTSIDE = "reconciler track"
-"""The run of what is recorded from outside of a job, where no driver records it."""
+"""The run of entries that ``reconciler track`` makes for a job whose driver records nothing."""
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -62,7 +62,7 @@ class Entry:
     """The location's entry that ended the stay: nothing is appended after it."""
     number: int = 0
     begun: Numbers = field(default_factory=dict)
-    """Where the batch ends that has begun (J5)."""
+    """The end of the batch that has begun (J5)."""
 
 
 def opening(numbers: Numbers, run: str, at_ms: int) -> Entry:
@@ -77,7 +77,7 @@ def closing(location: int, run: str, at_ms: int) -> Entry:
 
 @dataclass(slots=True)
 class Recorder:
-    """The entries that one run of a recorder appends, without I/O and clock."""
+    """The entries that one run of a recorder appends; it has no I/O and no clock."""
 
     run: str
     known: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Recorder:
 
     @property
     def changed(self) -> int:
-        """In how many partitions something is to be appended."""
+        """The number of partitions with something to append."""
         return len(self._changed)
 
     def next_entry(self, at_ms: int) -> Entry | None:
@@ -152,7 +152,7 @@ def latest(entries: Sequence[Entry]) -> dict[StreamPartition, Known[Anchor]]:
 
 
 def is_of_new_day(entry: Entry, newest: Entry | None) -> bool:
-    """Whether a full entry goes to the days as well; ``newest`` is the last one there."""
+    """True if a full entry goes to the days as well; ``newest`` is the last one there."""
     return entry.full and (newest is None or entry.at_ms // _DAY_MS > newest.at_ms // _DAY_MS)
 
 

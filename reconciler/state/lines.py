@@ -1,4 +1,4 @@
-"""Stored offsets with their anchors, and what the state store has of jobs, as lines of JSON: ``reconciler.anchors/1``.
+"""Stored offsets with their anchors, and the state store's entries of jobs, as JSON lines: ``reconciler.anchors/1``.
 
 A row of a place has one line: ``{"format": "reconciler.anchors/1", "group", "topic", "partition", "stored_offset",
 "anchor": null or {"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id"}}``. Absent values are
@@ -94,8 +94,8 @@ def missing(job: JobState, lines: JobLines) -> JobLines:
 def _missing_numbers(job: JobState, stay: int, lines: JobLines) -> dict[tuple[int, StreamPartition], Known[Anchor]]:
     if other := {each for each, _ in lines.numbers} - {stay}:
         raise Changed(
-            f'The lines have numbers of stay {min(other)} of job "{job.job}", and it is in stay {stay}.',
-            hint="Nothing was imported. Import the lines of its newest export.",
+            f'The lines have numbers of stay {min(other)} of job "{job.job}", which is in stay {stay}.',
+            hint="Nothing was imported. Import the job's newest export.",
         )
     entries = job.journal(stay) if lines.numbers else []
     found = {}
@@ -119,7 +119,7 @@ def _refuse_ended(job: JobState, stay: int, entries: Sequence[journal.Entry]) ->
 
 def _differs(job: JobState, what: str) -> Changed:
     return Changed(
-        f'{what[0].upper()}{what[1:]} of job "{job.job}" in {job.store.shown} is another one than in the lines.',
+        f'{what[0].upper()}{what[1:]} of job "{job.job}" in {job.store.shown} differs from the lines.',
         hint="Nothing was imported. Import into an empty state store, or leave these lines out.",
     )
 
@@ -286,7 +286,7 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
         first = seen.setdefault((line.group, line.topic, line.partition), number)
         if first != number:
             row = f"{line.key} of group {line.group!r}"
-            raise _wrong_line(number, f"repeats {row}, which line {first} has already")
+            raise _wrong_line(number, f"repeats {row}, which line {first} already has")
         yield line
 
 
@@ -302,7 +302,7 @@ def objects_in(
         if len(text) > longest:
             raise _wrong_line(number, f"it has more than {longest:,} characters")
         if number > MOST_LINES:
-            raise _wrong_line(number, f"more than {MOST_LINES:,} lines are not read at once")
+            raise _wrong_line(number, f"at most {MOST_LINES:,} lines are read at once")
         if not text.strip():
             continue
         try:

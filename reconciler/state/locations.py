@@ -97,7 +97,7 @@ def moving(here: Location, to: str, stamp: Stamp) -> Location:
 def writing(here: Location, plan: int, stamp: Stamp) -> Location:
     """The entry before the first number is written (L2)."""
     if here.phase is Phase.LIVES:
-        raise Changed("The job is not moving any more.", hint="See: reconciler status --history")
+        raise Changed("The job is no longer moving.", hint="See: reconciler status --history")
     return _stamped(replace(here, phase=Phase.WRITING, plan=plan), stamp)
 
 
@@ -114,7 +114,7 @@ def giving_back(here: Location, to: str, plan: int, checkpoint: str | None, stam
 def lives(here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
     """The entry after the last number is written: the plan's stay (L3)."""
     if here.phase is not Phase.WRITING or here.to is None or here.plan is None:
-        raise Changed("The job's numbers are not being written any more.", hint="See: reconciler status --history")
+        raise Changed("The job's numbers are no longer being written.", hint="See: reconciler status --history")
     stay = stay_of(here.plan)
     return _stamped(Location(Phase.LIVES, here.to, stay, "", 0, plan=here.plan, checkpoint=checkpoint), stamp)
 

@@ -55,8 +55,8 @@ class Place(Protocol):
     def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> str | None:
         """Write the numbers by compare-and-set. Returns the path of the copy, for a checkpoint.
 
-        A place that only its job writes does nothing. ``still_writing`` raises Changed if the numbers are not being
-        written any more: it is called after the rows are read, before each write (M2). Raises Changed if a key holds
+        A place that only its job writes does nothing. ``still_writing`` raises Changed if the numbers are no longer
+        being written: it is called after the rows are read, before each write (M2). Raises Changed if a key holds
         neither its number nor one of those replaced, and OutcomeUnknown if some may be written: the same call finishes
         it.
         """

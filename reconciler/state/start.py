@@ -31,9 +31,9 @@ DIGEST_VARIABLE = "RECONCILER_START_SHA256"
 OFFSETS_VARIABLE = "RECONCILER_STARTING_OFFSETS"
 """The path of the start's offsets alone, as Spark's JSON."""
 CHECKPOINT_VARIABLE = "RECONCILER_CHECKPOINT"
-"""The checkpoint of the stay, for a job that goes on from one."""
+"""The checkpoint of the stay, for a job that continues from one."""
 PLAN_VARIABLE = "RECONCILER_PLAN"
-"""The path of the plan, of a start that was planned."""
+"""The path of the plan, if the start was planned."""
 EARLIEST = -2
 """The lowest offset of a start: Spark's number for the first record, of a partition that is new to the job."""
 
@@ -59,9 +59,9 @@ class Start:
     cluster_id: str | None = None
     """The cluster in whose numbering the offsets are; None if that is unknown."""
     topic_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By topic, the ids of the topics whose numbers the offsets are, where their anchors tell."""
+    """By topic, the ids of the topics in whose numbering the offsets are, as far as their anchors have them."""
     sinks: tuple[str, ...] = ()
-    """Addresses of what the query writes to: compared with a checkpoint that only the job knows."""
+    """Addresses of the query's sinks, for a checkpoint whose path only the job knows."""
     checkpoint: str | None = None
     """The checkpoint that this stay uses; None for a job whose offsets are elsewhere."""
     config: str | None = None

@@ -33,7 +33,7 @@ MAKE_IT = (
     "If jobs have run with it before, mount it, restore it, or correct [state] store. Only the first time, make it: "
     "reconciler init -c FILE"
 )
-"""What to do if it is not there. A new store in place of one that is not mounted knows no job."""
+"""The hint if the store does not exist. A new store in place of one that is not mounted has no job."""
 _IDENTITY = "store"
 _NONCE = "nonce"
 
@@ -57,7 +57,7 @@ class Backend(Protocol):
         """The address for messages, without secrets."""
 
     def create(self) -> None:
-        """Make what holds the logs, unless it exists."""
+        """Create the table or folder that holds the logs, unless it exists."""
 
     def put(self, log: str, number: int, entry: bytes) -> bool:
         """Write the entry if the number is free; False if it is taken."""
@@ -117,7 +117,7 @@ class StateStore:
             return  # another process is making it
         if self._backend.put(_IDENTITY, FIRST, self._encoded(self._new_nonce(), {})):
             raise Refused(
-                f"{self.shown} replaces what was written before, so two operators could move one job to two clusters.",
+                f"{self.shown} overwrites existing entries, so two operators could move one job to two clusters.",
                 hint="Keep the state elsewhere: PostgreSQL, HBase, HDFS, a shared disk, S3, GCS or Azure.",
             )
 

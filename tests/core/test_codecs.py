@@ -219,13 +219,13 @@ def test_a_line_that_is_no_json_object_is_refused(text):
 
 
 def test_two_lines_for_one_partition_are_refused():
-    with pytest.raises(ConfigError, match=r"Line 2 .* line 1 has already"):
+    with pytest.raises(ConfigError, match=r"Line 2 .* line 1 already has"):
         list(load_lines([json.dumps(GOOD), json.dumps(GOOD)]))
 
 
 def test_more_lines_than_fit_into_memory_are_refused():
     endless = itertools.repeat("\n")
-    with pytest.raises(ConfigError, match="Line 500001 of the anchor lines: more than 500,000 lines"):
+    with pytest.raises(ConfigError, match="Line 500001 of the anchor lines: at most 500,000 lines"):
         list(load_lines(endless))
 
 

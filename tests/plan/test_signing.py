@@ -163,7 +163,7 @@ def test_openssl_verifies_what_the_product_signed(plan: Path, ada: Key, tmp_path
 
 def test_a_plan_that_was_replaced_while_a_person_was_asked_is_not_signed(plan: Path, ada: Key) -> None:
     plan.write_bytes(CONTENT + b" of another plan")
-    with pytest.raises(Changed, match="is not the file any more that was shown"):
+    with pytest.raises(Changed, match="has changed since it was shown"):
         ada.sign(plan)
     assert not signing.path_for(plan).exists()
 

@@ -131,7 +131,7 @@ def test_a_job_without_a_location_gets_the_journal_of_its_home() -> None:
 def test_what_contradicts_the_store_is_refused(job: JobState, wrong: object) -> None:
     found = newest(job)
     wrong(found)  # type: ignore[operator]
-    with pytest.raises(Changed, match=r"Nothing was imported|another one than in the lines"):
+    with pytest.raises(Changed, match=r"Nothing was imported|differs from the lines"):
         missing(job, found)
 
 

@@ -220,7 +220,7 @@ def test_a_system_that_ignores_exclusive_writes_is_refused() -> None:
             self._logs.setdefault(log, {})[number] = entry
             return True
 
-    with pytest.raises(Refused, match="replaces what was written"):
+    with pytest.raises(Refused, match="overwrites existing entries"):
         state_on(Replaces("memory:replaces")).create()
 
 
