@@ -93,6 +93,12 @@ _NO_PROVIDER = (
     f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows sasl.oauthbearer.client.id "
     f"and its secret, under {SECTION}."
 )
+_EXPIRED = "unexpired token"
+_OLD_TOKEN = "Compare this machine's clock with the provider's, or have the provider give out a new token."
+_WRONG_TOKEN = (
+    "Compare the token's issuer, audience and scope with what the brokers expect (sasl.oauthbearer.scope under "
+    f"{SECTION} asks the provider for them)."
+)
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _PROPERTIES = (
@@ -206,6 +212,10 @@ class ClusterErrors:
     def _login_refused(self, error: KafkaError, doing: str) -> Refused:
         why = plain_text(error)
         hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
+        if (source := source_of(self.client)) is not None:
+            hint = f"The token comes from {source}: see that its user may log in there."
+        elif "OAUTHBEARER" in (self.client.get("sasl.mechanism"), self.client.get("sasl.mechanisms")):
+            hint = _WRONG_TOKEN
         if why.endswith("supported mechanisms:"):  # none
             hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
         return Refused(f"Could not {doing}: {self.name} refused the login of {self.user} ({why}).", hint=hint)
@@ -274,6 +284,8 @@ class ClusterErrors:
         why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
         source = source_of(self.client)
         hint = f"The token comes from {source}: mend that." if source is not None else _NO_PROVIDER
+        if _EXPIRED in why:
+            hint = _OLD_TOKEN
         return Unreachable(
             f"Could not {doing}: there was no token for {self.name} in {self.timeout_s:g} s ({why}).", hint=hint
         )

@@ -151,6 +151,21 @@ TOKENS = [
         deadline="3s",
     ),
     Wrong(
+        "an expired token",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.scope": "expired"},
+        "Must supply an unexpired token",
+        "Compare this machine's clock with the provider's",
+        listener="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "another audience",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.scope": "elsewhere"},
+        "refused the login of this user (SASL authentication error",
+        "Compare the token's issuer, audience and scope with what the brokers expect",
+        listener="logins",
+    ),
+    Wrong(
         "a function that fails",  # the environment does not name its provider
         lambda secured, _: {"ssl.ca.location": str(secured.certificates.authority), "oauth": FETCHED},
         f"{FETCHED} failed with KeyError: 'TOKENS_URL'.",
@@ -166,7 +181,7 @@ TOKENS = [
             "sasl.oauthbearer.config": "principal=clicks-job",
         },
         "refused the login of this user (SASL authentication error",
-        "or have the user made there",
+        "Compare the token's issuer",
         listener="logins",
     ),
 ]

@@ -1,5 +1,6 @@
 """An identity provider in small: gives out signed tokens (JWT, RS256) by client credentials, and shows its key (JWKS).
 
+The scope ``expired`` gets a token whose time is up, ``elsewhere`` one for another audience.
 Tokens: RFC 7519; the request: RFC 6749, section 4.4; the key: RFC 7517.
 """
 
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -35,9 +37,9 @@ class Tokens:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                form = parse_qs(self.rfile.read(int(self.headers["Content-Length"] or 0)).decode())
                 known = self.headers["Authorization"] == f"Basic {_basic(user, secret)}"
-                answer = provider._token() if known else {"error": "invalid_client"}
+                answer = provider._token(form.get("scope", [""])[0]) if known else {"error": "invalid_client"}
                 body = json.dumps(answer).encode()
                 self.send_response(200 if known else 401)
                 self.send_header("Content-Type", "application/json")
@@ -76,11 +78,11 @@ class Tokens:
         }
         path.write_text(json.dumps({"keys": [key]}))
 
-    def _token(self) -> dict[str, Any]:
-        now = int(time.time())
+    def _token(self, scope: str) -> dict[str, Any]:
+        now = int(time.time()) - (7200 if scope == "expired" else 0)
         claims = {
             "iss": ISSUER,
-            "aud": AUDIENCE,
+            "aud": "another" if scope == "elsewhere" else AUDIENCE,
             "sub": self._user,
             "iat": now,
             "exp": now + 3600,
