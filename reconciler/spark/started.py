@@ -29,7 +29,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.spark.logins import with_login
 from reconciler.spark.starting import AGAIN, complete, handed_over, logins, start_here
-from reconciler.spark.stay_checkpoint import checkpoint_at, transaction_id
+from reconciler.spark.stay_checkpoint import as_opened, checkpoint_at, for_spark, transaction_id
 from reconciler.spark.tracking import SparkQuery, Tracking, already_tracked, cannot_record
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
@@ -101,7 +101,7 @@ class Job:
                 hint='Begin a new one for each stay: job.checkpoint_at("/checkpoints/clicks"). Or configure '
                 'offsets = "checkpoint:PATH".',
             )
-        return self.start.checkpoint
+        return for_spark(self.start.checkpoint)
 
     def checkpoint_at(self, base: str | os.PathLike[str]) -> str:
         """The checkpointLocation of this stay for a job whose offsets are elsewhere: ``base``, ``base-2`` in stay 2, ….
@@ -115,7 +115,7 @@ class Job:
                 f'The offsets of job "{self.start.job}" are in its checkpoint, {self.start.checkpoint}.',
                 hint="Leave the base out: job.checkpoint",
             )
-        return checkpoint_at(base, self.start)
+        return for_spark(checkpoint_at(base, self.start))
 
     def transaction_id(self, base: str | os.PathLike[str] | None = None) -> str:
         """A name for the batches of the query in this stay, for Delta's ``txnAppId``.
@@ -124,7 +124,8 @@ class Job:
         begin at 0 again, has another one. Raises as ``checkpoint`` and ``checkpoint_at``.
         """
 
-        return transaction_id(self.checkpoint if base is None else self.checkpoint_at(base), self.start)
+        path = self.checkpoint if base is None else self.checkpoint_at(base)
+        return transaction_id(as_opened(path), self.start)
 
     def read(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> DataFrame:
         """The Kafka source of this stay, with the login of the cluster's ``client`` table; ``options`` adds more.
@@ -231,5 +232,5 @@ def _positions(path: str) -> Any:
 
 
 def _place(path: str) -> str:
-    local = path.removeprefix("file://").removeprefix("file:")
-    return path.rstrip("/") if "://" in local else os.path.realpath(local)
+    opened = as_opened(path)
+    return opened.rstrip("/") if "://" in opened else os.path.realpath(opened)

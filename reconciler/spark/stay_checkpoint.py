@@ -15,6 +15,7 @@ import os
 import posixpath
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.core import json_fields
@@ -28,6 +29,9 @@ NOTE = "_reconciler-stay.json"
 FORMAT = "reconciler.stay/1"
 _FIELDS = frozenset({"format", "store", "job", "stay", "folder", "id"})
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
+_SPARKS_LOCAL = re.compile(r"^(?:file:/+|dbfs:/+(?=Volumes/))")
+_SPARKS_DBFS = re.compile(r"^dbfs:/+")
+_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 _ROOT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*|file:")
 
 
@@ -103,6 +107,26 @@ def location(base: str | os.PathLike[str]) -> tuple[str, str, str]:
             hint='Give one for each query, like "/checkpoints/clicks" or "s3://bucket/checkpoints/clicks".',
         )
     return whole, f"{root}{parent}" or ".", name
+
+
+def as_opened(path: str) -> str:
+    """Spark's path as this process opens it. Databricks mounts ``dbfs:/`` at ``/dbfs``, and volumes at ``/Volumes``."""
+    return _SPARKS_DBFS.sub("/dbfs/", _SPARKS_LOCAL.sub("/", path))
+
+
+def for_spark(path: str, environ: Mapping[str, str] = os.environ) -> str:
+    """A checkpoint's path as Spark takes it: on Databricks a path without a scheme is one of DBFS.
+
+    Raises ConfigError there for a path on the driver's own disk.
+    """
+    if _DATABRICKS not in environ or not path.startswith("/") or path.startswith("/Volumes/"):
+        return path
+    if path.startswith("/dbfs/"):
+        return f"dbfs:/{path.removeprefix('/dbfs/')}"
+    raise ConfigError(
+        f"The checkpoint {path} is on the disk of this Databricks driver, which ends with the cluster.",
+        hint="Write /Volumes/CATALOG/SCHEMA/VOLUME/PATH, /dbfs/PATH, or a URL such as s3://BUCKET/PATH.",
+    )
 
 
 def _own(start: Start, name: str) -> list[object]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -29,6 +28,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.addresses import shared_brokers
 from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
 from reconciler.jobs.tracking.recorder import Moved, Positions, StayRecorder
+from reconciler.spark.stay_checkpoint import as_opened
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,6 @@ def already_tracked(tracking: Tracking) -> ConfigError:
 SERVERS, ISOLATION = "kafka.bootstrap.servers", "kafka.isolation.level"
 BEGUN = ("Processing", "No new data but")
 """How Spark's status begins while a batch runs."""
-_LOCAL = re.compile(r"file:/+")
 
 
 def cannot_record(why: str) -> ConfigError:
@@ -241,7 +240,7 @@ class SparkQuery:
             raise cannot_record("Spark Connect does not show its checkpoint")
         try:
             running = java.streamingQuery() if hasattr(java, "streamingQuery") else java
-            self.checkpoint = _LOCAL.sub("/", str(running.resolvedCheckpointRoot()))
+            self.checkpoint = as_opened(str(running.resolvedCheckpointRoot()))
             self.sources = _sources(running.analyzedPlan())
         except Exception as error:
             raise cannot_record(f"this version of Spark does not show its sources ({type(error).__name__})") from error

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at, location, transaction_id
+from reconciler.spark.stay_checkpoint import (
+    NOTE,
+    as_opened,
+    checkpoint_at,
+    for_spark,
+    location,
+    transaction_id,
+)
 from tests.failover.checkpoint.checkpoint_files import QUERY, Files
 from tests.spark.job.test_starting import AT_HOME
 
@@ -107,3 +114,20 @@ def test_a_checkpoint_is_neither_begun_nor_continued_whose_next_batch_the_sink_h
     (out / "1").write_text("v1")
     with pytest.raises(NeedsPerson, match="would drop batch 1 without an error"):
         checkpoint_at(base, here)
+
+
+@pytest.mark.parametrize(
+    ("own", "sparks", "resolved"),
+    [
+        ("/Volumes/main/etl/v/chk", "/Volumes/main/etl/v/chk", "dbfs:/Volumes/main/etl/v/chk"),
+        ("/dbfs/mnt/chk", "dbfs:/mnt/chk", "dbfs:/mnt/chk"),
+        ("s3://bucket/chk", "s3://bucket/chk", "s3://bucket/chk"),
+    ],
+)
+def test_databricks_finds_the_checkpoint_that_this_process_opens(own: str, sparks: str, resolved: str) -> None:
+    on_databricks = {"DATABRICKS_RUNTIME_VERSION": "16.4"}
+    assert for_spark(own, on_databricks) == sparks
+    assert as_opened(resolved) == own
+    assert for_spark("/srv/chk", {}) == as_opened("file:/srv/chk") == "/srv/chk"
+    with pytest.raises(ConfigError, match="on the disk of this Databricks driver"):
+        for_spark("/srv/chk", on_databricks)
