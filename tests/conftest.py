@@ -45,12 +45,6 @@ pytest_plugins = (
 )
 """Fixtures that tests of several rooms use. Importing these modules starts nothing and loads no client."""
 
-# Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start.
-# As ``demo.lab.broker.QUICK_JVM``, which is not imported for fast tests. Spark runs chmod for every file that it
-# writes: VFORK saves the helper program that would start each.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
-)
 share_classes()
 # Byte code is kept even where the environment forbids it: workers would rewrite all asserts, and some hundred processes
 # compile the product, again in each run.

@@ -17,10 +17,12 @@ from tests.soak.choices import moves
 from tests.soak.estate import Estate, SoakFailed
 from tests.soak.jobs import Jobs
 from tests.soak.story import Soak
+from tests.spark.archived import share_classes
 
 
 def soak(folder: Path, seed: int, count: int, policy: Policy, *, with_faults: bool) -> None:
     """Play ``count`` moves below ``folder``. Raises SoakFailed at the first broken promise."""
+    share_classes()
     with ExitStack() as stack:
         sink, state = (stack.enter_context(PostgresServer(folder / name)) for name in ("sink", "state"))
         jobs = Jobs(folder, sink.url())

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ from tests.spark.sessions import local_session
 
 IDS = f"cast(filter(headers, h -> h.key = '{ID}')[0].value as string) as id"
 PER_BATCH = "150"
+GIVES_UP = {
+    "kafkaConsumer.pollTimeoutMs": "5000",
+    "kafka.request.timeout.ms": "4000",
+    "kafka.default.api.timeout.ms": "5000",
+}
+"""Else a query or a batch whose cluster is dead ends after minutes when it is stopped."""
+SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+"""Batches of a hundred records are not worth a compiler's time."""
 
 
 class Driver:
@@ -29,17 +38,18 @@ class Driver:
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
         self._database = database
-        self._spark = local_session("soak", **DELTA, spark_sql_shuffle_partitions="2")
+        self._spark = local_session("soak", **DELTA, **SMALL)
         for key, value in DELTA.items():
             if "_" in key:  # local_session writes a dot for it
                 self._spark.conf.set(key, value)
         self._stop: dict[str, Callable[[], None]] = {}
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        name = asked["job"]
         if asked["do"] == "stop":
-            self._stop.pop(name, lambda: None)()
+            with ThreadPoolExecutor() as pool:  # each waits for calls to a cluster that may be dead
+                list(pool.map(lambda each: self._stop.pop(each, lambda: None)(), asked["jobs"]))
             return {}
+        name = asked["job"]
         if name in ("files", "delta"):
             begin = functools.partial(self._into, "json" if name == "files" else name, self._folder / name)
         else:
@@ -52,12 +62,14 @@ class Driver:
         own.track(query)
         return query.stop  # type: ignore[no-any-return]
 
-    def _read(self, own: Job) -> Any:
-        return own.read(self._spark, {"maxOffsetsPerTrigger": PER_BATCH})
+    def _ids(self, own: Job) -> Any:
+        """The ids of a batch's records, in one task."""
+        frame = own.read(self._spark, {**GIVES_UP, "maxOffsetsPerTrigger": PER_BATCH})
+        return frame.selectExpr(IDS).coalesce(1)
 
     def _into(self, form: str, folder: Path, own: Job) -> Callable[[], None]:
         """Ids into Spark's file sink, or Delta."""
-        frame = self._read(own).selectExpr(IDS)
+        frame = self._ids(own)
         return self._track(own, frame.writeStream.format(form).option("path", str(folder)))
 
     def _rows(self, own: Job) -> Callable[[], None]:
@@ -66,7 +78,7 @@ class Driver:
         def write(batch: Any, number: int) -> None:
             import psycopg
 
-            ids = [row.id for row in batch.selectExpr(IDS).collect()]
+            ids = [row.id for row in batch.collect()]
             with psycopg.connect(self._database) as connection:
                 new = connection.execute("INSERT INTO batches VALUES (%s) ON CONFLICT DO NOTHING", (number,))
                 if new.rowcount:
@@ -76,11 +88,11 @@ class Driver:
                             [(each,) for each in ids],
                         )
 
-        return self._track(own, self._read(own).writeStream.foreachBatch(write))
+        return self._track(own, self._ids(own).writeStream.foreachBatch(write))
 
     def _sums(self, own: Job) -> Callable[[], None]:
         """The ids of each thousand, in Spark's state: without its state, the newest list lacks the older ids."""
-        ids = self._read(own).selectExpr(IDS).selectExpr("id", "substring(id, 1, 5) as thousand")
+        ids = self._ids(own).selectExpr("id", "substring(id, 1, 5) as thousand")
         listed = ids.groupBy("thousand").agg({"id": "collect_list"}).toDF("thousand", "ids")
 
         def write(batch: Any, number: int) -> None:
@@ -114,6 +126,7 @@ class Driver:
                 bootstrap_servers=own.start.bootstrap_servers,
                 store=f"sqlite:///{self._folder}/ranges.db",
                 caps=Caps(per_run=int(PER_BATCH)),
+                options=GIVES_UP,
                 id=f"header:{ID}",
                 job=own,
             )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from reconciler.state.start import START_VARIABLE, load
 from tests import ROOT
@@ -22,7 +22,7 @@ IN_SPARK = ("files", "delta", "rows", "sums", "ranges")
 AT_LEAST_ONCE = ("ranges", "group")
 """What they have processed, and not stored, comes again: their sinks are plain files."""
 GROUP = "group"
-END_S = 20
+END_S = 5
 ALL = (*IN_SPARK, GROUP)
 
 
@@ -71,23 +71,19 @@ class Jobs:
             self._ask({"do": "start", "job": name, "start": variables[START_VARIABLE]})
         self.running.add(name)
 
-    def stop(self, name: str) -> None:
-        if name not in self.running:
-            return
-        if name == GROUP and self.consumer is not None:
+    def stop_all(self) -> None:
+        """All at once: each may wait for calls to a cluster that is dead."""
+        if self.consumer is not None:
             self.consumer.send_signal(signal.SIGTERM)
+        if self.driver is not None:
+            self._ask({"do": "stop", "jobs": [name for name in IN_SPARK if name in self.running]})
+        if self.consumer is not None:
             try:
                 self.consumer.wait(END_S)
             except subprocess.TimeoutExpired:  # its last commit waits for a cluster that is killed
                 self.consumer.kill()
                 self.consumer.wait()
-        elif self.driver is not None:
-            self._ask({"do": "stop", "job": name})
-        self.running.discard(name)
-
-    def stop_all(self) -> None:
-        for name in ALL:
-            self.stop(name)
+        self.running.clear()
 
     def kill_driver(self) -> None:
         """As a machine that is lost: within whatever batch each job is."""
@@ -103,7 +99,7 @@ class Jobs:
             self.consumer.kill()
             self.consumer.wait()
 
-    def _ask(self, asked: dict[str, str]) -> None:
+    def _ask(self, asked: dict[str, Any]) -> None:
         if self.driver is None:
             self._log = (self.folder / "driver.log").open("a")
             words = [sys.executable, "-m", "tests.soak.driver", str(self.folder), self.database]

@@ -16,6 +16,10 @@ from pathlib import Path
 from reconciler.core.errors import Unreachable
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+"""For sessions that live for minutes: as ``demo.lab.broker.QUICK_JVM``, which is not imported for fast tests. Spark
+runs chmod for every file that it writes: VFORK saves the helper program that would start each.
+"""
 _SECONDS = 300  # loading all classes once, and writing them
 
 
@@ -25,10 +29,10 @@ def spark_jars() -> Path | None:
 
 
 def share_classes() -> None:
-    """From now on drivers that this process starts, and those below it, use the archive if there is one."""
+    """From now on drivers of this process and those below it start quickly, and with the archive if there is one."""
     from reconciler.demo.lab.kafka import sharing
 
-    jars, options = spark_jars(), os.environ.get(OPTIONS, "")
+    jars, options = spark_jars(), os.environ.setdefault(OPTIONS, QUICK)
     if jars and "-XX:SharedArchiveFile=" not in options:
         os.environ[OPTIONS] = " ".join([options, *sharing(jars)])
 
