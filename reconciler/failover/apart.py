@@ -2,7 +2,7 @@
 
 Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
 stores are read first, each on its own: a store that does not answer fails its own jobs and no others. After
-``STORE_FAILURES`` failures in a row it is left alone (``Fuse``), and so is a server after failures of as many of its
+``STORE_FAILURES`` failures in a row it is given up (``Fuse``), and so is a server after failures of as many of its
 stores (``StoreFuses``). If a check of several jobs fails nevertheless, the cluster is asked whether it answers at all.
 If it does, the jobs are checked in halves, without waiting for unreachable stores, until each failing one is alone.
 ``watch`` reads stores by the same rules, and remembers the failing jobs instead.
@@ -31,9 +31,9 @@ from reconciler.plan.document import NotJudged
 from reconciler.ports import Capabilities, OffsetStore, Row
 
 STORE_FAILURES = 2
-"""Jobs in a row that a store must fail before its other jobs are not waited for: one job alone may be the cause."""
+"""After so many failing jobs in a row, a store is not waited for; a single job may be the cause itself."""
 STORE_REST_S = 600.0
-"""Longer than a check lasts: a store that was left alone is not tried again."""
+"""Longer than a check lasts, so a store that was given up is not tried again in it."""
 MOST_CLIENTS = 10
 """Jobs at a time, for a store that keeps a client for each group."""
 
@@ -41,7 +41,7 @@ log = logging.getLogger("reconciler.check")
 
 
 class Fuse:
-    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds.
+    """A circuit breaker: after so many failures in a row, a cluster or a store is not tried for ``rest_s`` seconds.
 
     One failure is enough if nothing answered there at all.
     """
@@ -55,11 +55,11 @@ class Fuse:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing has failed since the last success."""
+        """True if nothing has failed since the last success."""
         return self._error is None
 
     def blown(self, now: float) -> ReconcilerError | None:
-        """The failure because of which it is left alone; None if it may be tried."""
+        """The failure because of which it is not tried; None if it may be tried."""
         if self._failures >= self._allowed and now >= self._until:
             self._failures = 0
         return self._error if self._failures >= self._allowed else None
@@ -83,11 +83,11 @@ class StoreFuses:
         self._fuses = {name: Fuse(STORE_FAILURES, rest_s) for name in (*addresses, *self._server_of.values())}
 
     def blown(self, address: str, now: float) -> ReconcilerError | None:
-        """The failure because of which the store is left alone; None if it may be tried."""
+        """The failure because of which the store is not tried; None if it may be tried."""
         return self._fuses[address].blown(now) or self._fuses[self._server_of[address]].blown(now)
 
     def failed(self, address: str, error: Exception, now: float) -> None:
-        """Only what a retry may mend counts: a refusal is an answer, and costs no time."""
+        """Count a failure that a retry may cure. A refusal is an answer, and costs no time."""
         if isinstance(error, Unreachable) and error.retryable:
             self._fuses[address].failed(error, now)
             if error.of_server:
@@ -98,7 +98,7 @@ class StoreFuses:
         self._fuses[self._server_of[address]].worked()
 
     def share(self, address: str, other: str, error: Exception) -> bool:
-        """Whether both stores may have failed because of ``error``."""
+        """True if ``error`` may be the reason why both stores fail."""
         of_server = isinstance(error, Unreachable) and error.of_server
         return address == other or (of_server and self._server_of[address] == self._server_of[other])
 
@@ -207,7 +207,7 @@ class _StoreReading:
             self.failed[job.name] = StoreFailure(error, self._monotonic() - began)
 
     def _try(self, job: Job, before: Callable[[Job], None], now: float) -> ReconcilerError | None:
-        """Copy one job's rows. Returns a failure of its anchors, or of the job alone: its store is well."""
+        """Copy one job's rows. Returns a failure that concerns this job alone: its store answers."""
         if job.trouble is not None:
             return job.trouble
         store = self._opened.get(job.store) or self._opened.setdefault(job.store, self._open_store(job.store))
@@ -269,7 +269,7 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
     if any(part.plan.cluster_id != cluster_id for part in each.parts):
         raise Changed(
             f"The destination was another cluster than {cluster_id} during the check.",
-            hint="Run this again when it has settled.",
+            hint="Run this again once the cluster is stable.",
         )
     return _merged(config, jobs, outside, each, cluster_id)
 
@@ -300,7 +300,7 @@ class _IsolatedCheck:
             raise
         except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
             self._split(ready, self._config, error)
-            if self._by_hand != ByHand():  # which job a decision is about shows only where all are checked together
+            if self._by_hand != ByHand():  # only a check of all jobs shows which job a decision is about
                 self._refuse_open_decisions()
                 self.parts = [check(self._config, well, self._outside, self._by_hand)] if (well := self._well()) else []
 
@@ -310,7 +310,7 @@ class _IsolatedCheck:
     def _split(self, jobs: Sequence[Job], config: Config, error: Exception) -> None:
         """Check the halves of ``jobs``, which together have failed, each without the operator's decisions."""
         if isinstance(error, Unreachable):
-            self._outside.reader.describe(())  # without the cluster, there is nothing to say of any job
+            self._outside.reader.describe(())  # without the cluster, no job can be judged
         if len(jobs) == 1:
             self.failed[jobs[0].name] = error
             return

@@ -81,7 +81,7 @@ class Checked:
 
     @property
     def right(self) -> int:
-        """How many rows of ``to_write`` keep their number: they only get the destination's name, or its anchor."""
+        """The number of rows of ``to_write`` that keep their offset, and only get the destination's name or anchor."""
         rows = [(job.name, row) for job in self.plan.jobs for row in job.partitions]
         wrong = {(name, row.key) for name, row in rows if row.stored_offset != row.resume_offset}
         return len(self.to_write - wrong)
@@ -101,13 +101,13 @@ class Checked:
         return replace(self.plan, jobs=tuple(jobs))
 
     def _only_copy_stops(self, job: JobPlan, policy: StartPolicy) -> bool:
-        """True for a job with rows that forbid a copy of its checkpoint, and not its start where it is."""
+        """True for a job with rows that forbid a copy of its checkpoint, but not a start where it is."""
         ends = (row for row in job.partitions if row.position == Position.END)
         return self.decided(job) is not job and any(why_stopped(row, policy) is not None for row in ends)
 
 
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
-    """Find the verdict of every partition of ``jobs``, at each of its positions; reads only.
+    """Find the verdict of every partition of ``jobs``, at each of its positions. Reads only.
 
     A checkpoint that repeats a batch has rows for ``start`` and ``end``. A decision of the operator is about where the
     next records are read: it sets the start, and the batch is repeated empty. A partition that the batch was the first
@@ -204,7 +204,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
 def _described_and_stored(
     config: Config, jobs: Sequence[Job], outside: Outside, reader: LogReader, topics: Iterable[str]
 ) -> tuple[ClusterInfo, list[JobRows]]:
-    """The destination, and what the jobs' stores hold, each read while the other is."""
+    """The destination and the content of the jobs' stores, read at the same time."""
     described = in_thread(partial(_describe, outside, reader, topics))
     try:
         stored = [read_rows(config, job, outside) for job in jobs]
@@ -215,7 +215,7 @@ def _described_and_stored(
 
 
 def _describe(outside: Outside, reader: LogReader, topics: Iterable[str]) -> ClusterInfo:
-    """The destination and its topics, which are soon read."""
+    """The destination and its topics."""
     cluster = reader.describe(topics)
     if (log := separate_reads(outside.reader)) is not None:
         log.expect(cluster.topics)
@@ -230,7 +230,7 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
             raise Changed(
                 f'The topic "{name}" was deleted or recreated while it was checked '
                 f"(its id was {ids[0]}, now {ids[1]}).",
-                hint="Run this again when the topics have settled.",
+                hint="Run this again once the topics are stable.",
             )
 
 

@@ -118,12 +118,12 @@ def replay_sum(rows: Iterable[PartitionPlan]) -> str:
 
 
 def has_replay(rows: Iterable[PartitionPlan]) -> bool:
-    """Whether ``replay_sum`` of them is above 0."""
+    """True if ``replay_sum`` of them is above 0."""
     return _replay(list(rows))[0] > 0
 
 
 def _replay(every: Sequence[PartitionPlan]) -> tuple[int, bool]:
-    """The records, and whether exactly so many."""
+    """The number of records, and whether it is exact."""
     bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
     of_batch = sum(positions.records_again_after_end(row) for row in every)
     count = of_batch + sum(row.replay_at_most or 0 for row in bounded)

@@ -49,7 +49,7 @@ class JobPartition:
     own: bool
     """The row that counts is in the destination's own numbering: the job has been handed over."""
     fault: str = ""
-    """A row that is, or may be, this partition's cannot be read: that in words."""
+    """The reason in words if a row that is, or may be, this partition's cannot be read."""
     numbered_here: bool = False
     """The row that counts is in the destination's numbering, whether it has an anchor or not."""
     among_faults: bool = False
@@ -171,7 +171,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
 
 
 def _is_numbered_here(found: JobRows, selected: Selected, cluster_id: str) -> bool:
-    """By the location, or by a copied checkpoint's own word."""
+    """True by the location, or by the manifest of a copied checkpoint."""
     row = selected.row
     return row is not None and (found.job.moved or row.numbered_by == cluster_id)
 

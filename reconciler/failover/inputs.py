@@ -111,7 +111,7 @@ def with_topics(
 def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
     """The configuration in the direction that these jobs go (``whereabouts``); toward ``to``, if given.
 
-    Raises ConfigError for a cluster that is none.
+    Raises ConfigError for an unknown cluster.
     """
     from reconciler.failover import whereabouts
 
@@ -151,7 +151,7 @@ def plans_of(
 
 
 def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
-    """Where the jobs live, by name; None for one of which nothing is recorded."""
+    """Where the jobs live, by name; None for a job without a record."""
     return {name: state.location() for name, state in states_if_any(config, jobs).items()} if jobs else {}
 
 

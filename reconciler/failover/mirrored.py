@@ -27,7 +27,7 @@ from reconciler.kafka.mirror.records import Heartbeats, read_positions
 from reconciler.ports import LogReader, TopicPartition
 
 MOST_TOLD = 3
-"""Partitions of a job that comes back which are named."""
+"""At most so many partitions of a job that comes back are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,8 @@ def _ways_back(checked: Checked) -> list[str]:
         for row in early[:MOST_TOLD]:
             found.append(f"job {job.name} comes back to {row.key} {row.finding.value}: {row.detail}")
         if len(early) > MOST_TOLD:
-            found.append(
-                f"job {job.name} comes back so to {len(early) - MOST_TOLD:,} more partitions (move shows them)"
-            )
+            more = f"{len(early) - MOST_TOLD:,} more partitions not exactly"
+            found.append(f"job {job.name} comes back to {more} (move shows them)")
     return found
 
 

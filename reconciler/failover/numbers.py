@@ -67,7 +67,7 @@ class JobRows:
         return {key.topic for key in self._keys()}
 
     def names(self, topic: str, name: str) -> tuple[str, ...]:
-        """Under which of a topic's two names its numbers are looked for; ``topic`` and ``name`` as in ``selected``."""
+        """The names under which a topic's numbers are looked for; ``topic`` and ``name`` as in ``selected``."""
         if self.is_mirrored:
             return topic, name
         return (name,) if self.job.moved else (topic,)
@@ -108,7 +108,7 @@ def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
 
 
 def may_appear(job: Job, stream: Stream) -> bool:
-    """Whether the job may get a stream while it has offsets of others."""
+    """True if the job may get a stream while it has offsets of others."""
     return stream.origin != job.home or job.has_pattern_of(stream.topic)
 
 
@@ -133,7 +133,7 @@ def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> Job
 def _left_commits(
     job: Job, group: str, outside: Outside
 ) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
-    """The group's commits where its job lives; or why they are not known: that cluster is needed for nothing."""
+    """The group's commits where its job lives, or why they are not known: no move needs that cluster."""
     try:
         return by_key(outside.commits_left(group, job.topics)), None
     except Unreachable as error:
@@ -209,7 +209,7 @@ class Selected:
     recorded: Stored[Anchor] | None = None
     """The recorded number; None if nothing is recorded."""
     is_beyond: bool = False
-    """The place holds another number than the recorded one, which is not believed (``Recorded.is_beyond``)."""
+    """The place holds another number than the recorded one, and the recorded one counts (``Recorded.is_beyond``)."""
     is_mirrors: bool = False
     """The row is a group's that a mirror keeps: the job's own number is not known."""
 
@@ -234,14 +234,14 @@ class Selected:
 
     @property
     def left(self) -> Stored[Anchor] | None:
-        """The number, as a plan that leaves it keeps it; None if there is none."""
+        """The number in the form in which a plan keeps it; None if there is none."""
         if self.recorded is not None or self.row is None or self.row.stored.is_sentinel:
             return self.recorded
         return Stored(self.row.stored.offset, self.row.stored.anchor, 0, 0)
 
 
 def of_mirror(row: Row) -> Selected:
-    """The row of a group at the destination as a mirror's evidence, where nothing else is known of the job's number."""
+    """A group's row at the destination as the mirror's evidence, if nothing else shows the job's number."""
     if row.malformed is not None:
         return Selected(None, row, malformed=row.malformed)
     return Selected(row, row, is_mirrors=True)

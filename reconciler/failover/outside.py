@@ -64,7 +64,7 @@ class WrongDecision(ConfigError):
 
 
 def nothing_recorded(job: str) -> JobState:
-    """The state of a job of which nothing is recorded."""
+    """The state of a job without any record."""
     from reconciler.state.jobs import JobState
     from reconciler.state.memory import MemoryState
     from reconciler.state.store import StateStore
@@ -104,7 +104,7 @@ class Outside:
     """
 
     def near_topics(self) -> NearTopics:
-        """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""
+        """The topics that a misspelt name may mean. They are only hints: empty if topics cannot be listed."""
 
         def names() -> Iterable[str]:
             try:

@@ -14,7 +14,7 @@ record of the source can be in any partition, and only times bound what is unpro
   partition of its own number.
 
 The last two are also seen where a topic grew and the job has not noticed yet. An anchor that is found in a partition of
-another number proves that records were spread. Without that proof both must be reckoned with, and the earlier of the
+another number proves that records were spread. Without that proof both are possible, and the earlier of the
 two answers is safe. The proof is also looked for where the partitions of higher numbers hold newer records only. Two
 cases show no sign: both sides have as many partitions, and each has a row; or the source had more partitions than there
 are rows, and the job had none for the last.
@@ -40,7 +40,7 @@ from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 MOST_PAIRS = 64
-"""Anchors looked for in other partitions, to prove that records were spread: so many at most."""
+"""The most anchors that are looked for in other partitions, to prove that records were spread."""
 
 Found = engine.SearchResult[Finding]
 K = TypeVar("K", bound=Hashable)
@@ -92,7 +92,7 @@ class Passes:
     def by_hand(self, by_hand: ByHand, places: Sequence[JobPartition], proven: Mapping[Key, Found]) -> dict[Key, Found]:
         """Findings for the offsets that the operator set; ``proven`` is what was found before.
 
-        Raises WrongDecision for an offset outside of the log, and for two offsets of one partition.
+        Raises WrongDecision for an offset outside the log, and for two offsets of one partition.
         """
         inquiries: dict[Key, Inquiry[Finding]] = {}
         by_time: set[Key] = set()

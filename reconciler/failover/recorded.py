@@ -220,7 +220,7 @@ def unknown_numbers(found: Gathered) -> dict[TopicPartition, int]:
 
 
 def has_record(found: Gathered, key: TopicPartition) -> bool:
-    """Whether the plan that began the stay, or its journal, has the partition."""
+    """True if the plan that began the stay, or its journal, has the partition."""
     at = StreamPartition(*found.place.names[key.topic], key.partition)
     planned = found.plan is not None and at in found.plan.rows
     return planned or any(each.processed for each in known_of(found.journal, at))
@@ -371,7 +371,7 @@ class _Partition:
 
     @property
     def _came_from_elsewhere(self) -> bool:
-        """Whether the plan moved the job here from another cluster."""
+        """True if the plan moved the job here from another cluster."""
         plan = self.found.plan
         return plan is not None and plan.leaves != plan.to
 

@@ -149,7 +149,7 @@ def _expand(config: Config, job: Job, at: Reading, known: Known, lenient: bool) 
     if not every:
         raise trouble or ConfigError(
             f'No topic of {at.reads} is one of job "{job.name}": {", ".join(job.patterns)}.',
-            hint="Correct the pattern, which is of the names at the job's home; or let the mirror make the topics.",
+            hint="Correct the pattern, which matches the names at the job's home; or let the mirror create the topics.",
         )
     return job_on(replace(job, streams=every), naming, config.here)
 
@@ -215,9 +215,9 @@ def _home_of(
     there = [cluster for cluster in clusters if all(_has(names_on(cluster), topic) for topic in topics)]
     if len(there) == 1:
         return there[0]
-    where = f"are on {' and '.join(there)}" if there else "are together on none of them"
+    where = f"are on {' and '.join(there)}" if there else "are not all on one of them"
     raise ConfigError(
-        f"[jobs {job}] home is missing, and the clusters do not tell it: {', '.join(topics)} {where}.",
+        f"[jobs {job}] home is missing, and the clusters do not show it: {', '.join(topics)} {where}.",
         hint='Add home = "NAME", the cluster where its topics are produced while nothing has failed.',
     )
 

@@ -1,4 +1,4 @@
-"""Records of the cluster that a job comes back to which the other cluster never got.
+"""Records of the cluster to which a job comes back that the other cluster never got.
 
 A cluster that fails has records that were not mirrored yet. When it is there again, the mirror turns round and appends
 behind them what the other cluster got meanwhile; so they are before the offset that the job's last record there proves.
@@ -46,7 +46,7 @@ LEAST = 100
 BEFORE = 100
 """Offsets before the one where the job left in which the record before it is looked for."""
 ROUNDS = 8
-"""How often the other log may go on elsewhere: where the mirror sent something again."""
+"""How often the other log may continue elsewhere: where the mirror sent records again."""
 
 
 Names = tuple[Identity, str, str | None]

@@ -4,7 +4,7 @@ A misspelt group, a group that never synced and a wrong store look like a job th
 the store holds instead.
 
 A start would not read a topic that no job lists. A query on a pattern gets new topics while the configuration stays the
-same. An old topic that the job is not to read any more looks alike, so the operator names it in ``ignore_topics``.
+same. An old topic that the job no longer reads looks the same, so the operator names it in ``ignore_topics``.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def offsets_of(topics: Mapping[str, int]) -> str:
 
 
 def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
-    """Half a sentence: what was looked for, and what the store holds instead, as far as it can say.
+    """Half a sentence: what was looked for, and what the store holds instead, as far as it lists that.
 
     Without ``topics``, rows of any mirrored topic were looked for.
     """

@@ -29,7 +29,7 @@ NO_PLANS: Plans = {}
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """From one cluster to another; ``moved``: the job lives on the latter already."""
+    """From one cluster to another; ``moved``: the job already lives on the second."""
 
     here: str
     there: str
@@ -157,7 +157,7 @@ def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, 
 
 
 def _is_as_before(before: Left | None, left: Stored[Anchor]) -> bool:
-    """Whether an earlier stay on that cluster had the same numbers: the topic was not recreated since."""
+    """True if the earlier stay on that cluster had the same numbering: the topic was not recreated since."""
     if before is None:
         return False
     anchor, record = before.anchor, left.record

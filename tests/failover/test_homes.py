@@ -53,7 +53,7 @@ def test_topics_on_both_clusters_tell_no_home() -> None:
 
 
 def test_topics_on_no_cluster_and_clusters_that_cannot_be_asked_tell_no_home() -> None:
-    with pytest.raises(ConfigError, match="events, orders are together on none of them"):
+    with pytest.raises(ConfigError, match="events, orders are not all on one of them"):
         find_homes(CLUSTERS, None, {"clicks": ["events", "orders"]}, Topics(a=["events"], b=["orders"]))
     with pytest.raises(Unreachable, match=r"Cluster b was asked which jobs are at home there.*Write home"):
         find_homes(CLUSTERS, None, {"clicks": ["events"]}, Topics(a=["events"], b=None))

@@ -100,7 +100,7 @@ class Clone:
         """Facts about the start on the copy that are not in the plan, as sentences without their full stops."""
         later = f"; its records of batch {self.batch} come in the next one"
         found = [
-            f"source {name} stays as it is: the plan's job has none of its topics{later if name in self.later else ''}"
+            f"source {name} is unchanged: the plan's job has none of its topics{later if name in self.later else ''}"
             for name in self.kept
         ]
         found += self.notes
@@ -322,7 +322,7 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
     ):
         raise ConfigError(
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
-            hint="Give the copy a place of its own: the original stays as it is.",
+            hint="Give the copy a path of its own: the original is not changed.",
         )
     if not target.is_empty():
         raise ConfigError(

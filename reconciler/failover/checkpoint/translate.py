@@ -30,7 +30,7 @@ from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, R
 from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy
 from reconciler.plan.start import why_stopped
 
-AGAIN = "See that the query is stopped, then make a new plan."
+AGAIN = "Make sure that the query is stopped, then make a new plan."
 
 Place = tuple[str, int]
 Rows = Mapping[int, PartitionPlan]

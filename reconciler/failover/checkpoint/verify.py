@@ -105,8 +105,8 @@ def _compare(row: PartitionPlan, record: Record) -> None:
 
 def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
     return ConfigError(
-        f"{row.key}: whether the record at {record.offset} is still the one that the plan found by "
-        f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
+        f"{row.key}: the plan alone does not show whether the record at {record.offset} is still the one that was "
+        f"found by its {row.matched_by or 'time'}.",
         hint="Give the configuration that the plan was made with: -c FILE.",
     )
 

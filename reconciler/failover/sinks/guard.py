@@ -3,7 +3,7 @@
 Theory of operation. A sink takes batch N of a name once; whatever comes under that number later is dropped. The query's
 checkpoint says which batch it began last (B) and whether that is committed; the sink says which it took last (L).
 
-- G1  L > B: the query has run on from another checkpoint. Its batches B+1 to L would be dropped: stop.
+- G1  L > B: the query has continued from another checkpoint. Its batches B+1 to L would be dropped: stop.
 - G2  L = B, not committed: the sink has the batch. The start repeats it up to the same end, and the sink drops it.
       Records of it that come in a later batch would be there twice: stop, unless there are none.
 - G3  L = B, not committed, and the sink's batch is empty, while the query's has records: the batch came from a copy
@@ -109,7 +109,7 @@ def ask(sink: Sink, at: QueryState) -> Taken | None:
 
 
 def lacks(sink: Sink, at: QueryState, taken: Taken | None) -> bool:
-    """True if batches are missing in the sink that the checkpoint has committed.
+    """True if the sink lacks batches that the checkpoint has committed.
 
     Those of a running query are there by then: a sink that was asked before its checkpoint must be asked again.
     """
@@ -120,7 +120,7 @@ def judge(sink: Sink, at: QueryState, taken: Taken | None, *, lacking: bool = Fa
     """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
     outcome, detail = _judged(sink, at, taken, lacking=lacking)
     if taken is not None and taken.batch is not None and not taken.whole and outcome not in SINK_STOPS:
-        outcome, detail = SinkOutcome.UNKNOWN, f"{detail}; its log does not tell whether that was undone since"
+        outcome, detail = SinkOutcome.UNKNOWN, f"{detail}; its log does not show whether that was undone since"
     name = (sink.app_id or at.query_id) if sink.knows_queries else None
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)
 
@@ -158,7 +158,7 @@ def _judged(sink: Sink, at: QueryState, taken: Taken | None, *, lacking: bool) -
         missing = "" if taken.batch == at.begun else f", of the checkpoint's committed {at.begun}"
         return SinkOutcome.FITS, f"it took batch {taken.batch} last{missing}"
     if taken.batch < at.begun:
-        return SinkOutcome.OPEN, f"it took batch {taken.batch} last: batch {at.begun} is put out by its repetition"
+        return SinkOutcome.OPEN, f"it took batch {taken.batch} last: batch {at.begun} is written when it is repeated"
     return _repeated(at)
 
 
@@ -191,7 +191,7 @@ def _without_id(at: QueryState) -> str:
 
 def _undone(taken: Taken) -> str:
     return (
-        f"{taken.undone}: batches that the query has put out are not in it, and would never come. Set it to a version "
+        f"{taken.undone}: batches that the query has written are not in it, and would never come. Set it to a version "
         "that has them, or begin a new checkpoint behind the last batch that it has; if they are to stay out, leave "
         "sink out of the configuration for this one start"
     )
@@ -199,7 +199,7 @@ def _undone(taken: Taken) -> str:
 
 def _lacks(at: QueryState, last: int) -> str:
     return (
-        f"it has no batch after {last}, and the checkpoint has committed batch {at.last_committed}: what lies between "
+        f"it has no batch after {last}, and the checkpoint has committed batch {at.last_committed}: what is between  "
         "is not in it, and would never come. It is another sink, or a replica or a backup that is behind: correct the "
         "job's sink, or bring it up to date"
     )
@@ -207,7 +207,7 @@ def _lacks(at: QueryState, last: int) -> str:
 
 def _again(again: Repeated) -> str:
     return (
-        f"it would get at most {again.before:,} records again, which the query has put out: the offset behind them is "
+        f"it would get at most {again.before:,} records again, which the query has written: the offset behind them is "
         f"not proven. Set it by hand with --set, or accept the repetition with {again.accepting} (plan, hook); track "
         "keeps newer anchors if it runs more often"
     )
@@ -228,26 +228,26 @@ def _drops(sink: Sink, at: QueryState, last: int) -> str:
         )
     return (
         f"it has batch {last} already, and this checkpoint has begun none after {at.begun}: it would drop {lost} "
-        "without an error. The query has run on from another checkpoint: start from that one, or from a clone of it"
+        "without an error. The query has continued from another checkpoint: start from that one, or from a copy of it"
     )
 
 
 def _others_batch(at: QueryState, taken: Taken) -> tuple[SinkOutcome, str] | None:
-    """The sink has a batch of this number that is not this checkpoint's."""
+    """The outcome if the sink's batch of this number is not this checkpoint's; else None."""
     if taken.is_empty and at.has_records:
         return (
             SinkOutcome.DROPS,
             f"its batch {at.begun} is empty, and this checkpoint's has records, which it would drop without an error. "
-            "A copy has perhaps repeated the batch empty: start from that copy, or from a clone of it. If no copy was "
+            "Perhaps a copy has repeated the batch empty: start from that copy, or from a copy of it. If no copy was "
             "ever started, the query itself left none of its records, as by a filter: leave sink out of the "
             "configuration for this one start",
         )
     if taken.has_records and at.is_empty:
         return (
             SinkOutcome.DOUBLES,
-            f"its batch {at.begun} has records, and this checkpoint's has none, so that they would be put out again in "
-            "later batches. Another checkpoint has run that batch, perhaps the one that this is a copy of: start from "
-            "that one, or from a new clone of it",
+            f"its batch {at.begun} has records, and this checkpoint's has none, so they would be written again in "
+            "later batches. Another checkpoint has run that batch, perhaps the original of this copy: start from "
+            "that checkpoint, or from a new copy of it",
         )
     return None
 
@@ -257,7 +257,7 @@ def _repeated(at: QueryState) -> tuple[SinkOutcome, str]:
         return (
             SinkOutcome.DOUBLES,
             f"it has batch {at.begun}, whose end is not proven: at most {at.again.of_batch:,} of its records would be "
-            "put out again. Set the offset behind its last record by hand, with --set; an anchor for it is kept if "
+            "written again. Set the offset behind its last record by hand, with --set; an anchor for it is kept if "
             "track runs while the job does",
         )
     return SinkOutcome.TAKEN, f"it has batch {at.begun}, which is repeated up to the same end and dropped"

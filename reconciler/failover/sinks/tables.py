@@ -24,7 +24,7 @@ from reconciler.places.delta.table import DeltaAt, DeltaCommit, is_restore, rest
 from reconciler.places.iceberg.table import IcebergAt, summary_of
 
 FAR = 1000
-"""Commits, counted from the newest, that are searched for the one that brought the last batch."""
+"""The most commits that are searched, from the newest back, for the one that wrote the last batch."""
 RECENT = 100
 """As ``FAR``, for one of any query."""
 
@@ -84,7 +84,7 @@ class DeltaSink:
         return Taken(last, is_empty=rows == 0, has_records=bool(rows), whole=whole, undone=undone)
 
     def has_queries(self) -> bool:
-        """Whether Delta's own sink has written one of the recent commits."""
+        """True if Delta's own sink has written one of the recent commits."""
         with self._at.errors():
             table = self._at.table()
             recent = [] if table is None else table.history(RECENT)
@@ -170,11 +170,11 @@ class IcebergSink:
             of_query = (each for each in table.snapshots() if summary_of(each).get(QUERY) == app_id)
             # Older ones may be ancestors, of which a parent has expired.
             others = [each.snapshot_id for each in of_query if oldest and each.timestamp_ms > oldest.timestamp_ms]
-        undone = f"this query's snapshot {others[-1]} is no ancestor of the table's current one" if others else ""
+        undone = f"this query's snapshot {others[-1]} is not an ancestor of the table's current one" if others else ""
         return Taken(None, whole=oldest is None or oldest.parent_snapshot_id is None, undone=undone)
 
     def has_queries(self) -> bool:
-        """Whether a query wrote any snapshot that still exists."""
+        """True if a query wrote any snapshot that still exists."""
         with self._at.errors():
             table = self._at.table()
             snapshots = table.snapshots() if table is not None else []

@@ -47,7 +47,7 @@ class Refusal(StrEnum):
     """Why a job is not written, as a clause."""
 
     UNDECIDED = "a partition needs a decision"
-    UNREADABLE = "a row that the plan is about cannot be read any more"
+    UNREADABLE = "a row that the plan is about can no longer be read"
     COPIED = "a checkpoint is only read, and corrected in a copy"
 
     @property
@@ -57,7 +57,7 @@ class Refusal(StrEnum):
 
 
 HINTS = {
-    Refusal.UNDECIDED: "Make a new plan with --set or --accept once it is decided.",
+    Refusal.UNDECIDED: "Decide, and make a new plan with --set or --accept.",
     Refusal.UNREADABLE: "Make a new plan once that is done.",
     Refusal.COPIED: "apply, or the job's hook, copies it to the plan's offsets.",
 }
@@ -98,7 +98,7 @@ class JobChanges:
     job: Job
     intended: tuple[Intended, ...] = ()
     left: tuple[Planned, ...] = ()
-    """The rows that are right as they are."""
+    """The rows that are right already."""
     refused: tuple[tuple[PartitionPlan, str], ...] = ()
     refusal: Refusal = Refusal.UNDECIDED
 
@@ -145,8 +145,8 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
     for shown, again in zip(changes, now, strict=True):
         if _to_write(shown) != _to_write(again):
             raise Changed(
-                f'Job "{shown.job.name}" is not as it was shown any more. Nothing was written.',
-                hint="Run this again, and look at what it shows.",
+                f'Job "{shown.job.name}" has changed since it was shown. Nothing was written.',
+                hint="Run this again, and review what it shows.",
             )
 
 
@@ -277,7 +277,7 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows) -> None:
                 and not unread
             ):
                 raise Changed(
-                    f'The store of job "{stored.job.name}" has moved on since the plan: it has a row for {tp}, which '
+                    f'The store of job "{stored.job.name}" has changed since the plan: it has a row for {tp}, which '
                     "is not in the plan.",
                     hint=AGAIN,
                 )
@@ -287,7 +287,7 @@ def _moved_on(job: Job, row: PartitionPlan, stored: StoredOffset | None) -> str:
     now = "no row" if stored is None else f"offset {stored.offset}"
     was = "no row" if row.stored_offset is None else f"offset {row.stored_offset}"
     return (
-        f'The store of job "{job.name}" has moved on since the plan: {row.key} had {was}, and has {now} now (or '
+        f'The store of job "{job.name}" has changed since the plan: {row.key} had {was}, and has {now} now (or '
         "another anchor)."
     )
 

@@ -233,7 +233,7 @@ def _named_by(row: PartitionPlan, cluster_id: str) -> Anchor:
 
 
 ATTEMPTS = 5
-"""How often rows that change without their numbers are read and written again."""
+"""How often a write is repeated if rows change, but not their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class StorePlace:
         )
 
     def _write(self, changes: Sequence[Change], numbers: Mapping[TopicPartition, NewNumber]) -> bool:
-        """Whether any was written. Where the store's answer is lost, reading back decides."""
+        """True if any was written. If the store's answer is lost, reading back decides."""
         try:
             result = self.store.write(self.group, changes, reason=self.reason, now_ms=self.now_ms())
             return bool(result.written)

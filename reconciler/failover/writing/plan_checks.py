@@ -22,7 +22,7 @@ from reconciler.failover.outside import Outside
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
-AGAIN = "Look at what changed, then make a new plan."
+AGAIN = "Find out what changed, then make a new plan."
 OTHER = "Use the configuration that the plan was made with. If that was changed on purpose, apply needs a new plan."
 CLOCKS_DIFFER_MS = 5 * 60_000
 """How far the clock of the machine that made a plan may be ahead of this one's."""
@@ -43,7 +43,7 @@ def check_time(plan: Plan, policy: PolicySettings, now_ms: int) -> None:
     if plan.created_at > stamp(now_ms + CLOCKS_DIFFER_MS):
         raise Changed(
             f"The plan says that it was made at {plan.created_at}, and here it is {stamp(now_ms)}.",
-            hint="See which clock is wrong, then make a new plan.",
+            hint="Find out which clock is wrong, then make a new plan.",
         )
     if plan.created_at <= stamp(max(0, now_ms - policy.plan_expires_ms)):
         raise Changed(
@@ -76,7 +76,7 @@ def _configured(name: str, config: Config) -> Job:
             return job
     known = ", ".join(job.name for job in config.jobs)
     raise ConfigError(
-        f'The plan has the job "{name}", and the configuration has not: it has {known}.',
+        f'The plan has the job "{name}", which the configuration does not have: it has {known}.',
         hint="Name the configuration that the plan was made with: -c FILE.",
     )
 

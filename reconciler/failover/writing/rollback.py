@@ -85,7 +85,7 @@ def refuse_gone_on(
     if done is not None:
         move = command("reconciler", "move", "--to", plan.leaves, "--job", state.job)
         raise NeedsPerson(
-            f'Job "{state.job}" has gone on since its numbers were written: {done}.', hint=f"Move it instead: {move}"
+            f'Job "{state.job}" has continued since its offsets were written: {done}.', hint=f"Move it instead: {move}"
         )
 
 

@@ -144,7 +144,7 @@ LOCATED = replace(row(0, 30, 3, verdict=Verdict.EARLY), record_fingerprint=OTHER
     [
         (proven(0, 30, 3, anchor=OTHER), Changed, r"a\.o-0: another record is at 2 now"),
         (LOCATED, Changed, r"a\.o-0: another record is at 2 now"),
-        (proven(0, 30, 3, anchor=OTHER, by="id"), ConfigError, "cannot be told from the plan alone"),
+        (proven(0, 30, 3, anchor=OTHER, by="id"), ConfigError, "the plan alone does not show whether"),
         (row(0, 30, None, verdict=Verdict.UNRESOLVED, replay=None), NeedsPerson, "must not start"),
     ],
     ids=["not the anchor's record", "not the record located without an anchor", "an id decided", "undecided"],
@@ -235,7 +235,7 @@ def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> No
     config = with_anchors(below)
     known = check(config, config.jobs, world_of(config, log(o=10))).plan
     config = with_anchors(below, numbers=(2, 5))
-    with pytest.raises(Changed, match="has moved on since the plan"):
+    with pytest.raises(Changed, match="has changed since the plan"):
         clone(below.path, new(below), known, config=config, outside=world_of(config, log(o=10)))
     assert not new(below).exists()
 

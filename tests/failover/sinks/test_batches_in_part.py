@@ -44,7 +44,7 @@ def test_a_source_that_stays_leaves_its_records_for_the_next_batch_too(two: Quer
     assert positions(made.new_path) == EMPTY
     assert (made.repeats_empty, made.repeated_at_most, made.kept, made.later) == (True, 0, ("1",), ("1",))
     assert made.warnings == [
-        "source 1 stays as it is: the plan's job has none of its topics; its records of batch 3 come in the next one"
+        "source 1 is unchanged: the plan's job has none of its topics; its records of batch 3 come in the next one"
     ]
 
 

@@ -35,7 +35,7 @@ def test_the_original_is_not_started_again_after_its_copy_has_run(query: Query) 
         query.start_at_source()
     assert (
         at_start.value.hint
-        == "The query has run on from another checkpoint: start from that one, or from a clone of it."
+        == "The query has continued from another checkpoint: start from that one, or from a copy of it."
     )
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 5"):
         query.clone("another")
@@ -75,7 +75,7 @@ def test_a_killed_batch_that_the_sink_has_and_whose_end_is_not_known_would_be_do
     query.put_out(range(3, 4))
     row = query.sink()
     assert row.outcome is SinkOutcome.DOUBLES
-    assert "at most 10 of its records would be put out again" in row.detail
+    assert "at most 10 of its records would be written again" in row.detail
     with pytest.raises(NeedsPerson, match="whose end is not proven"):
         query.clone()
     assert query.start_at_source(), "at the source the query repeats it up to the same end by itself"
@@ -111,7 +111,7 @@ def test_a_killed_batch_is_repeated_whole_or_empty(query: Query) -> None:
     made = query.clone()
     assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
     query.put_out(range(3, 4))
-    assert "at most 10 of its records would be put out again" in query.sink().detail, "it is repeated empty"
+    assert "at most 10 of its records would be written again" in query.sink().detail, "it is repeated empty"
     with pytest.raises(NeedsPerson, match="whose end is not proven"):
         query.clone("another")
 
@@ -127,7 +127,7 @@ def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled
     (job,) = query.check().plan.jobs
     assert [row.finding for row in job.partitions if row.position == "end"] == [Verdict.BEHIND]
     assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
-    assert "at most 10 of its records would be put out again" in job.sinks[0].detail
+    assert "at most 10 of its records would be written again" in job.sinks[0].detail
     with pytest.raises(NeedsPerson, match="whose end is not proven"):
         query.clone()
 
@@ -139,7 +139,7 @@ def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_quer
     with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records") as at_start:
         query.start_at_source()
     assert "If no copy was ever started" in str(at_start.value.hint), "a filter may have left none of its records"
-    with pytest.raises(NeedsPerson, match="A copy has perhaps repeated the batch empty"):
+    with pytest.raises(NeedsPerson, match="Perhaps a copy has repeated the batch empty"):
         query.clone()
 
 

@@ -29,7 +29,7 @@ def test_a_copy_is_not_started_for_a_batch_that_the_original_has_put_out_after_a
     query.put_out(range(3, 4))
     with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none") as stopped:
         query.start_at_destination()
-    assert "start from that one, or from a new clone of it" in str(stopped.value.hint)
+    assert "start from that checkpoint, or from a new copy of it" in str(stopped.value.hint)
     query.run(range(3, 4))
     with pytest.raises(NeedsPerson, match="it has finished batch 3, which the copy repeats"):
         query.start_at_destination()

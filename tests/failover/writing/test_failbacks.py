@@ -102,6 +102,6 @@ def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> Non
     plan, path = back.plan()
     back.stores(TopicPartition("a.events", 0), 15, "b", SECOND_STAY + 1)
     rows: Sequence[Row] = back.store.read(GROUP)
-    with pytest.raises(Changed, match="has moved on since the plan: events-0 had offset 10, and has offset 15 now"):
+    with pytest.raises(Changed, match="has changed since the plan: events-0 had offset 10, and has offset 15 now"):
         back.apply(plan, path)
     assert back.store.read(GROUP) == rows

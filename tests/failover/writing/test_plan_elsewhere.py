@@ -65,8 +65,8 @@ def test_the_plan_that_is_sent_elsewhere_below_may_be_applied(planned: Memory) -
         (NOW - MINUTE, NOW, "The plan expired at"),
         (NOW - DAY, NOW + 9 * DAY, "longer ago than [policy] plan_expires allows"),
         (NOW - 900 * DAY, NOW + 900_000 * DAY, "longer ago than [policy] plan_expires allows"),
-        (NOW + CLOCKS_DIFFER_MS + 1_000, NOW + DAY, "See which clock is wrong"),
-        (NOW + 9_000 * DAY, NOW + 9_001 * DAY, "See which clock is wrong"),
+        (NOW + CLOCKS_DIFFER_MS + 1_000, NOW + DAY, "Find out which clock is wrong"),
+        (NOW + 9_000 * DAY, NOW + 9_001 * DAY, "Find out which clock is wrong"),
     ],
 )
 def test_a_plan_of_another_time_is_refused(planned: Memory, made_ms: int, good_until_ms: int, said: str) -> None:
@@ -110,7 +110,9 @@ def test_a_plan_of_another_configuration_is_refused(planned: Memory, config: dic
 
 def test_a_plan_for_a_job_that_the_configuration_does_not_have_is_refused(planned: Memory) -> None:
     plan = planned.check().plan
-    with pytest.raises(ConfigError, match='job "clicks", and the configuration has not: it has views') as caught:
+    with pytest.raises(
+        ConfigError, match='job "clicks", which the configuration does not have: it has views'
+    ) as caught:
         apply(planned, plan, jobs=job("views"))
     assert caught.value.hint == "Name the configuration that the plan was made with: -c FILE."
 

@@ -120,7 +120,7 @@ def advance(memory: Memory) -> None:
     [
         (recreate, "was deleted or recreated"),
         (lambda memory: memory.log.partition("a.events", 0).delete_before(15), "does not hold the planned offset"),
-        (advance, "has moved on since the plan"),
+        (advance, "has changed since the plan"),
         (None, "The plan expired"),
     ],
     ids=["recreated", "retention", "the job went on", "expired"],

@@ -75,7 +75,7 @@ def test_what_a_commit_took_back_that_does_not_say_so_is_not_called_known(query:
     assert taken(query, of) == Taken(2, whole=False)
     row = query.sink()
     assert (row.outcome, row.last_taken) == (SinkOutcome.UNKNOWN, 2)
-    assert "its log does not tell whether that was undone since" in row.detail
+    assert "its log does not show whether that was undone since" in row.detail
 
 
 def test_a_commit_that_is_damaged_is_named(query: Query, table: Delta) -> None:

@@ -157,7 +157,7 @@ def test_a_log_that_does_not_reach_back_to_the_last_batch_may_lack_a_restore(del
     assert open_sink(query.sinks[0]).last_taken("clicks") == Taken(2, whole=False)
     row = query.sink()
     assert (row.outcome, row.last_taken) == (SinkOutcome.UNKNOWN, 2)
-    assert "its log does not tell whether that was undone since" in row.detail
+    assert "its log does not show whether that was undone since" in row.detail
     assert query.start_at_source()
     delta(3, "clicks")
     assert open_sink(query.sinks[0]).last_taken("clicks") == Taken(3)
