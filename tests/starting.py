@@ -47,7 +47,7 @@ def start_of(config: Config, folder: Path, *, to: str | None = "b", state: JobSt
     job = config.jobs[0]
     state = placed(state or state_in_memory(job), job.home, to=to)
     place = place_of(config, job, state.location())
-    return Start.of(place, job, state, plans=folder / "plans", config_file=folder / "reconciler.toml", stamp=WHO)
+    return Start.of(place, job, state, plans=folder / "plans", stamp=WHO)
 
 
 def with_state(path: Path, *, to: str | None = None, lives: str | None = None) -> Path:

@@ -189,7 +189,7 @@ class _Reader:
         topics = self._direction(naming, tuple(clusters), jobs)
         jobs = tuple(job_on(job, naming, topics.here, group_on=topics.there) for job in jobs)
         main = (clusters, topics, search, policy, jobs)
-        return Config(*main, trust, watch, metrics, mirror, state)
+        return Config(*main, trust, watch, metrics, mirror, state, self._path)
 
     # ------------------------------------------------------------ clusters and topics
 

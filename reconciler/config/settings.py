@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, TopicPartition
@@ -227,6 +228,8 @@ class Config:
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
     state: str | None = None
     """The state store's address."""
+    file: Path | None = None
+    """Where it was read from, for commands that messages name."""
 
     @property
     def here(self) -> str:

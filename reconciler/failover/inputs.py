@@ -63,7 +63,7 @@ def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
 
     store = open_state_store(config)
     _ = store.id  # an empty store would say of every job that it was never moved
-    return {job.name: JobState(store, job.name) for job in jobs}
+    return {job.name: JobState(store, job.name, config.file) for job in jobs}
 
 
 def states_if_any(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:

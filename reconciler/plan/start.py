@@ -42,6 +42,24 @@ def stops_of(job: JobPlan, policy: StartPolicy) -> list[tuple[PartitionPlan, str
     return [(row, why_stopped(row, policy) or forbidden) for row in job.starts.partitions]
 
 
+def accepting(job: JobPlan, policy: StartPolicy) -> list[str]:
+    """The words of --accept with which a move of the job may begin; none if it may, or if they are not enough.
+
+    A mirror that is behind is waited for.
+    """
+    stopped = [row for row in job.partitions if why_stopped(row, policy) is not None]
+    stopped = [row for row in stopped if row.finding is not Verdict.BEHIND or row.set_by_hand]
+    if job.stopped_by is not None or not all(map(_may_be_accepted, stopped)):
+        return []
+    return sorted({"skips" if row.skips is not None else row.finding.value for row in stopped})
+
+
+def _may_be_accepted(row: PartitionPlan) -> bool:
+    if row.skips is not None or row.absent:
+        return True
+    return row.finding is not Verdict.UNRESOLVED and row.position != Position.END
+
+
 def _or_accept(row: PartitionPlan) -> str:
     """The only decision on the end of a batch is that it may be missing."""
     return "" if row.position == Position.END else f", or --accept {row.finding.value}"

@@ -79,7 +79,7 @@ def job(
         env = {**env, **start_here(config, name, env, wait_s=wait, plans=plans)}
     given = start if start is not None else handed_over(env)
     store, client = logins(given, env)
-    found = Job(given, JobState(open_state(store), given.job), client)
+    found = Job(given, JobState(open_state(store), given.job, given.config), client)
     found.require_here()
     return found
 

@@ -109,11 +109,10 @@ def start_here(
     from reconciler.plan.start import stop_sentences
 
     written.forget()
-    file = Path(config_file)
-    config = load_config(file, environ, inputs.homes)
+    config = load_config(Path(config_file), environ, inputs.homes)
     (job,) = config.chosen(name)
     refuse_wait("wait", wait_s)
-    request = Request(file, "job()", wait_s=wait_s, plans=None if plans is None else Path(plans))
+    request = Request("job()", wait_s=wait_s, plans=None if plans is None else Path(plans))
     stops: list[str] = []
 
     def note_stops(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused
@@ -22,11 +23,20 @@ RACES = 5
 
 
 class JobState:
-    """One job in the store. All methods raise as the store does, and Refused for a damaged entry."""
+    """One job in the store. All methods raise as the store does, and Refused for a damaged entry.
 
-    def __init__(self, store: StateStore, job: str) -> None:
+    ``file``: its configuration's path, for commands that messages name.
+    """
+
+    def __init__(self, store: StateStore, job: str, file: Path | str | None = None) -> None:
         self.store = store
         self.job = job
+        self.file = file
+
+    def command(self, name: str, *words: object) -> str:
+        """A command line about this job, to be copied into a shell."""
+        config = () if self.file is None else ("-c", self.file)
+        return command("reconciler", name, *config, *words, "--job", self.job)
 
     # ------------------------------------------------------------ where it lives
 
@@ -45,7 +55,7 @@ class JobState:
         if not self.store.append(log_name("location", self.job), number, locations.dump(then)):
             raise Changed(
                 f'Somebody else has moved the job "{self.job}" meanwhile; nothing was written.',
-                hint=f"See: {command('reconciler', 'status', '--job', self.job, '--history')}",
+                hint=f"See: {self.command('status', '--history')}",
             )
         return locations.load(number, locations.dump(then))
 

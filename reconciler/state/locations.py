@@ -85,19 +85,19 @@ def moving(here: Location, to: str, stamp: Stamp) -> Location:
     if here.phase is Phase.WRITING:
         raise Changed(
             f"The job's numbers are being written for {here.to}, since {here.by} moved it.",
-            hint="Start its hook, which finishes this; or take it back: reconciler move --cancel --job NAME",
+            hint="Start its hook, which finishes this; or take it back with move --cancel.",
         )
     if here.phase is Phase.MOVING:
         if here.to == to:
             raise ConfigError(f"The job is moving to {to} already.", hint="Its hook moves it at its next start.")
-        raise Changed(f"The job is moving to {here.to}.", hint="First: reconciler move --cancel --job NAME")
+        raise Changed(f"The job is moving to {here.to}.", hint="Take that back first, with move --cancel.")
     return _stamped(replace(here, phase=Phase.MOVING, to=to), stamp)
 
 
 def writing(here: Location, plan: int, stamp: Stamp) -> Location:
     """The entry before the first number is written (L2)."""
     if here.phase is Phase.LIVES:
-        raise Changed("The job is no longer moving.", hint="See: reconciler status --history")
+        raise Changed("The job is no longer moving.", hint="See it with status --history.")
     return _stamped(replace(here, phase=Phase.WRITING, plan=plan), stamp)
 
 
@@ -107,14 +107,14 @@ def giving_back(here: Location, to: str, plan: int, checkpoint: str | None, stam
     ``checkpoint``: the one that the job used in that stay.
     """
     if here.phase is Phase.MOVING:
-        raise Changed("The job is moving.", hint="Cancel the move: reconciler move --cancel --job NAME")
+        raise Changed("The job is moving.", hint="Take the move back first, with move --cancel.")
     return _stamped(replace(here, phase=Phase.WRITING, to=to, plan=plan, checkpoint=checkpoint), stamp)
 
 
 def lives(here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
     """The entry after the last number is written: the plan's stay (L3)."""
     if here.phase is not Phase.WRITING or here.to is None or here.plan is None:
-        raise Changed("The job's numbers are no longer being written.", hint="See: reconciler status --history")
+        raise Changed("The job's numbers are no longer being written.", hint="See it with status --history.")
     stay = stay_of(here.plan)
     return _stamped(Location(Phase.LIVES, here.to, stay, "", 0, plan=here.plan, checkpoint=checkpoint), stamp)
 
@@ -127,7 +127,7 @@ def stay_of(plan: int | None) -> int:
 def cancelled(here: Location, began: int | None, stamp: Stamp) -> Location:
     """The entry of a cancel in ``moving``: the job lives as before. ``began``: the plan by which its stay began."""
     if here.phase is not Phase.MOVING:
-        raise Changed("The job is not moving.", hint="See: reconciler status")
+        raise Changed("The job is not moving.", hint="See it with status.")
     return _stamped(replace(here, phase=Phase.LIVES, to=None, plan=began), stamp)
 
 

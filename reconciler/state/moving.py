@@ -105,7 +105,7 @@ def new_numbers(plan: Numbers, stay: int) -> dict[TopicPartition, NewNumber]:
 def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Location:
     """From ``writing`` to ``lives``; raises Changed if another run has finished it, or it was cancelled."""
     if here.phase is not Phase.WRITING or here.plan is None:
-        raise Changed("The job's numbers are not being written.", hint="See: reconciler status")
+        raise Changed("The job's numbers are not being written.", hint=f"See: {job.command('status')}")
     plan, stay = job.plan(here.plan), locations.stay_of(here.plan)
     run = f"plan {plan.number}"
     job.close_journal(here.stay, here.number, run, stamp.at_ms)
@@ -116,7 +116,8 @@ def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Lo
         now = job.location()
         if now is None or now.number != here.number:
             raise Changed(
-                "Another run has finished this, or it was cancelled.", hint="See: reconciler status --history"
+                "Another run has finished this, or it was cancelled.",
+                hint=f"See: {job.command('status', '--history')}",
             )
 
     checkpoint = place_on(plan.to).replace(new_numbers(plan, stay), still_writing)
@@ -131,7 +132,7 @@ def cancel(
         before = [each for each in job.history() if each.phase is Phase.LIVES]
         return job.move_on(here, locations.cancelled(here, before[-1].plan, stamp))
     if here.phase is Phase.LIVES or here.plan is None:
-        raise Changed("The job is not moving.", hint="See: reconciler status")
+        raise Changed("The job is not moving.", hint=f"See: {job.command('status')}")
     return _give_back(job, here, keys, place_on, here.checkpoint, stamp)
 
 
@@ -140,7 +141,9 @@ def roll_back(
 ) -> Location:
     """Give back the numbers of the stay before. The caller has made sure that this stay has processed nothing."""
     if here.phase is not Phase.LIVES or here.plan is None:
-        raise Changed("No plan began this stay, so there is nothing to roll back.", hint="See: reconciler status")
+        raise Changed(
+            "No plan began this stay, so there is nothing to roll back.", hint=f"See: {job.command('status')}"
+        )
     before = [each for each in job.history() if each.phase is Phase.LIVES and each.stay < here.stay]
     return _give_back(job, here, keys, place_on, before[-1].checkpoint, stamp)
 

@@ -120,9 +120,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         kept.forget(options.env_file)
         refuse_wait("--wait", options.wait)
         program = _program(options.command)
-        request = Request(
-            options.config, "hook", arguments.decisions(options), options.wait, options.cluster, options.plans
-        )
+        request = Request("hook", arguments.decisions(options), options.wait, options.cluster, options.plans)
         variables = _begin(config, job, request, figures, options)
         written.check()
         kept.hand_over(options.env_file, variables)

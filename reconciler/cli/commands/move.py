@@ -28,6 +28,7 @@ from reconciler.failover.check import Checked
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
+from reconciler.plan.start import accepting
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
@@ -76,6 +77,8 @@ class _Found:
     code: ExitCode = ExitCode.OK
     goes: bool = False
     judged: bool = False
+    accept: Sequence[str] = ()
+    """The words of --accept with which the job may start."""
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -90,9 +93,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         say(f"{each.job.name}: {each.line}")
     going = [each.job for each in found if each.goes]
     codes = [each.code for each in found]
-    if stopped := [each.job.name for each in found if each.code is ExitCode.NEEDS_PERSON and each.judged]:
-        look = command("reconciler", "plan", "-c", options.config, "--to", options.to, "--job", stopped[0])
-        say(f"What to decide: {look}. Then move the job with the same --set or --accept.")
+    _say_decisions([each for each in found if each.code is ExitCode.NEEDS_PERSON and each.judged], options)
     if going:
         confirm(f"{counted(len(going), 'job')} to {options.to}?", yes=options.yes)
         codes.append(_record(going, states, now, options))
@@ -100,6 +101,17 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 # ---------------------------------------------------------------- to a cluster
+
+
+def _say_decisions(stopped: Sequence[_Found], options: argparse.Namespace) -> None:
+    """How to look at what must be decided, of the first job that stopped; and all words that accept it."""
+    if not stopped:
+        return
+    words = ("-c", options.config, "--to", options.to, "--job", stopped[0].job.name)
+    look = command("reconciler", "plan", *words)
+    say(f"What to decide: {look}. Then move the job with the same --set or --accept.")
+    if accept := [word for finding in stopped[0].accept for word in ("--accept", finding)]:
+        say(f"To accept what was found: {command('reconciler', 'move', *words, *accept)}")
 
 
 def _look(
@@ -147,7 +159,8 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
     at_home = here is None and to == job.home
     why = why_job_stops(plan, config.policy.start, waits=True)
     if why is not None:
-        return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON, judged=True)
+        accept = accepting(plan, config.policy.start)
+        return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON, judged=True, accept=accept)
     starts = starts_text(plan, config.policy.start)
     bare = [row for row in plan.partitions if row.stored_offset and row.anchor is not None and row.anchor.is_bare]
     if bare and (at_home or (here is not None and here.cluster == to)):

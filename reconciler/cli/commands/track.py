@@ -106,7 +106,10 @@ class Trackers:
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
         homes = {job.name: not_moved(job.home) for job in self._jobs}
-        located = {name: Located(JobState(store, name), at or homes[name]) for name, at in self._locations.items()}
+        located = {
+            name: Located(JobState(store, name, self._config.file), at or homes[name])
+            for name, at in self._locations.items()
+        }
         waits_s = 0.0 if self._options.once else WAITS_S
         found = inputs.with_topics(self._config, self._jobs, self._locations, lenient=True)
         for config, names in where_living(found, found.chosen(*located), self._locations):

@@ -72,7 +72,9 @@ def why_job_stops(job: JobPlan, policy: StartPolicy, *, waits: bool = False) -> 
     if not stopped:
         return None
     row, why = stopped[0]
-    more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
+    others = Counter(each.finding for each, _ in stopped[1:])
+    found = ", ".join(f"{count:,} {finding.value}" for finding, count in sorted(others.items()))
+    more = f" (also {found})" if others else ""
     fact = row.detail if row.finding in STOPS and not row.set_by_hand else why
     return f"{place_name(row)} ({row.finding.value}): {fact}{more}"
 

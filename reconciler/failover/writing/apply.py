@@ -321,7 +321,7 @@ def write(
     here = seen or state.location()
     stay = 1 if here is None else here.stay
     numbers = numbers_of(plan, change.job, config, stay, replaced_by(change, plan.cluster_id))
-    with place_of(change.job, outside, stamp) as place:
+    with place_of(state, change.job, outside, stamp) as place:
         return carry_out(state, config, change.job, numbers, place, stamp, seen=seen)
 
 

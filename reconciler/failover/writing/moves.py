@@ -18,7 +18,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NotCreated, OutcomeUnknown, ReconcilerError
-from reconciler.core.text import command, counted
+from reconciler.core.text import counted
 from reconciler.failover.numbers import Selected, read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import malformed, number_in
@@ -114,7 +114,7 @@ def begin(
     if here.cluster not in (numbers.leaves, numbers.to) or here.to not in (None, numbers.to):
         raise Changed(
             f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
-            hint=f"See: {_history_of(state)}",
+            hint=f"See: {state.command('status', '--history')}",
         )
     if here.phase is Phase.WRITING and not traits(job.store).corrected_in_copy:  # a copy is made again, by any plan
         raise Changed(
@@ -132,7 +132,7 @@ def finish(state: JobState, here: Location, job: Job, outside: Outside, stamp: S
     A checkpoint has nothing to write where a plan gives back; else its copy is made again, not here. Raises as
     ``moving.finish`` and the store do.
     """
-    with place_of(job, outside, stamp) as place:
+    with place_of(state, job, outside, stamp) as place:
         return moving.finish(state, here, lambda _: place, stamp)
 
 
@@ -141,25 +141,25 @@ def cancel(state: JobState, here: Location, job: Job, naming: Naming, outside: O
 
     Raises as ``moving.cancel`` and the store do.
     """
-    with place_of(job, outside, stamp) as place:
+    with place_of(state, job, outside, stamp) as place:
         return moving.cancel(state, here, _keys_left(state, here, naming), lambda _: place, stamp)
 
 
 def roll_back(state: JobState, here: Location, job: Job, naming: Naming, outside: Outside, stamp: Stamp) -> Location:
     """Give back what the plan of this stay has replaced, as ``cancel``. The stay has processed nothing."""
-    with place_of(job, outside, stamp) as place:
+    with place_of(state, job, outside, stamp) as place:
         return moving.roll_back(state, here, _keys_left(state, here, naming), lambda _: place, stamp)
 
 
 @contextmanager
-def place_of(job: Job, outside: Outside, stamp: Stamp) -> Iterator[Place]:
+def place_of(state: JobState, job: Job, outside: Outside, stamp: Stamp) -> Iterator[Place]:
     """The job's place, which is open within the block. A checkpoint is not written there, and does not change."""
     way = traits(job.store)
     if way.corrected_in_copy:
         yield Copied(lambda: None)
         return
     with closing(outside.open_store(job.store)) as store:
-        yield StorePlace(store, job.group, way, job.name, stamp.why, outside.now_ms)
+        yield StorePlace(store, job.group, way, state, stamp.why, outside.now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,6 @@ def keys_left(numbers: Numbers, naming: Naming) -> dict[StreamPartition, TopicPa
         at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
         for at in numbers.rows
     }
-
-
-def _history_of(state: JobState) -> str:
-    return command("reconciler", "status", "--job", state.job, "--history")
 
 
 def _now(here: Location) -> str:
@@ -246,7 +242,7 @@ class StorePlace:
     store: OffsetStore
     group: str
     traits: Traits
-    job: str
+    state: JobState
     reason: str
     now_ms: Callable[[], int]
 
@@ -267,7 +263,7 @@ class StorePlace:
         """Write the numbers, as ``moving.Place`` says. Writes nothing where only the job writes."""
         if self.traits.corrected_by_job:
             return
-        with written.writing(f'job "{self.job}" ({counted(len(numbers), "offset")})'):
+        with written.writing(f'job "{self.state.job}" ({counted(len(numbers), "offset")})'):
             self._replace(numbers, still_writing)
 
     def _replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> None:
@@ -283,10 +279,11 @@ class StorePlace:
                 if not begun or isinstance(error, OutcomeUnknown):
                     raise
                 raise OutcomeUnknown(
-                    f'Offsets of job "{self.job}" were written, then: {error.message}', hint="Run this again."
+                    f'Offsets of job "{self.state.job}" were written, then: {error.message}', hint="Run this again."
                 ) from error
         raise (OutcomeUnknown if begun else Changed)(
-            f'The rows of job "{self.job}" in {self.store.address} changed each of {ATTEMPTS} times they were written.',
+            f'The rows of job "{self.state.job}" in {self.store.address} changed each of {ATTEMPTS} times they were '
+            "written.",
             hint="Stop what writes them, then run this again.",
         )
 
@@ -344,10 +341,9 @@ class StorePlace:
             _words(each) for each in sorted(new.replaced, key=lambda each: -1 if each is None else each)
         )
         return Changed(
-            f'{key} of job "{self.job}" {holds} in {self.store.address}. The plan of stay {new.stay} replaces {known} '
-            f"by offset {new.number:,}.",
-            hint="Find out what has written it. To give the numbers back: "
-            + command("reconciler", "move", "--cancel", "--job", self.job),
+            f'{key} of job "{self.state.job}" {holds} in {self.store.address}. The plan of stay {new.stay} replaces '
+            f"{known} by offset {new.number:,}.",
+            hint="Find out what has written it. To give the numbers back: " + self.state.command("move", "--cancel"),
         )
 
     def _rows(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, Row]:

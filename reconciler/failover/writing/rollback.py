@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from reconciler.config.file import Job
 from reconciler.config.streams import Naming
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.text import command
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.moves import keys_left
@@ -59,13 +58,13 @@ def plan_to_undo(state: JobState, here: Location | None) -> Numbers | None:
     if here.phase is Phase.MOVING:
         raise NeedsPerson(
             f'Job "{state.job}" is moving to {here.to}.',
-            hint=f"Take that back first: {command('reconciler', 'move', '--cancel', '--job', state.job)}",
+            hint=f"Take that back first: {state.command('move', '--cancel')}",
         )
     plan = state.plan(here.plan)
     if here.phase is Phase.WRITING and not plan.is_back:
         raise NeedsPerson(
             f'The offsets of job "{state.job}" are being written for {here.to}.',
-            hint=f"Take that back: {command('reconciler', 'move', '--cancel', '--job', state.job)}",
+            hint=f"Take that back: {state.command('move', '--cancel')}",
         )
     return None if plan.is_back and here.phase is Phase.LIVES else plan
 
@@ -83,9 +82,9 @@ def refuse_gone_on(
         done = work_of(here.checkpoint)
     done = done or _work_in_place(plan, job, outside)
     if done is not None:
-        move = command("reconciler", "move", "--to", plan.leaves, "--job", state.job)
         raise NeedsPerson(
-            f'Job "{state.job}" has continued since its offsets were written: {done}.', hint=f"Move it instead: {move}"
+            f'Job "{state.job}" has continued since its offsets were written: {done}.',
+            hint=f"Move it instead: {state.command('move', '--to', plan.leaves)}",
         )
 
 

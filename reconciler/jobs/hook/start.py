@@ -48,14 +48,13 @@ log = logging.getLogger("reconciler.jobs.hook")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start whose settings are usable. ``config_file`` is the configuration's path, for messages."""
+    """A start whose settings are usable."""
 
     place: Place
     state: JobState
     folder: Path
     key: PrivateKey | None
     original: checkpoint.Original | None
-    config_file: Path
     stamp: Stamp
 
     @property
@@ -74,7 +73,6 @@ class Start:
         state: JobState,
         *,
         plans: Path | None,
-        config_file: Path,
         stamp: Stamp,
     ) -> Start:
         """``job`` is the configuration's.
@@ -83,7 +81,7 @@ class Start:
         """
         key, folder = _signing_key(place.config.trust), kept.folder(plans)
         _refuse_older_store(place, state, folder)
-        return cls(place, state, folder, key, checkpoint.original_of(job, place.job), config_file, stamp)
+        return cls(place, state, folder, key, checkpoint.original_of(job, place.job), stamp)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
         """Keep the plan, correct what is stored, and return the variables that the command finds.
@@ -204,7 +202,7 @@ class Start:
             topics={topic: stream for topic, stream in streams.items() if topic in topics},
             offsets=offsets,
             identity=identity.settings if isinstance(identity, SpecifiedIdentity) else IdentitySettings(),
-            config=str(self.config_file.absolute()),
+            config=None if self.config.file is None else str(self.config.file.absolute()),
             sinks=self._sinks,
         )
 
@@ -235,7 +233,7 @@ class Start:
         """Raise NeedsPerson where the operator must sign the plan, and Changed if the signature does not fit."""
         if self._waits_for_person:
             sign = command("reconciler", "sign", path, "--key", "FILE")
-            write = command("reconciler", "apply", path, "-c", self.config_file)
+            write = command("reconciler", "apply", path, "-c", self.config.file)
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",
                 hint=f"Look at it: {sign}; then {write}, and start again.",
@@ -289,7 +287,7 @@ class Start:
 
     def _say_written(self, change: JobChanges, plan: Plan) -> None:
         offsets = counted(len(change.intended), "offset")
-        undo = command("reconciler", "rollback", "-c", self.config_file, "--job", self.job.name)
+        undo = self.state.command("rollback")
         if not change.intended:
             log.info("every offset is right as it is; %s", outcome(plan))
         elif change.is_by_job:

@@ -21,7 +21,6 @@ from pathlib import Path
 from reconciler import written
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
-from reconciler.core.text import command
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import inputs
 from reconciler.failover.check import Checked, check
@@ -51,13 +50,12 @@ log = logging.getLogger("reconciler.jobs.hook")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a start. ``config_file`` is the configuration's path; ``why`` is the reason in its location.
+    """The options of a start. ``why`` is the reason in its location.
 
     ``wait_s``: wait at most this long for a mirror that is behind. ``cluster``: the only one on which the job may
     start. ``plans``: the folder for plans.
     """
 
-    config_file: Path
     why: str
     by_hand: ByHand = field(default_factory=ByHand)
     wait_s: float = 0.0
@@ -112,9 +110,9 @@ def _start_of(config: Config, job: Job, state: JobState, request: Request) -> St
     config = inputs.with_topics(config, [job], {job.name: location}, reads)
     job = config.chosen(job.name)[0]
     place = place_of(config, job, location, inputs.plans_of(config, [job], {job.name: location}).get(job.name))
-    _refuse_elsewhere(place, request)
+    _refuse_elsewhere(place, state, request)
     mark = inputs.stamp_now(request.why)
-    return Start.of(place, job, state, plans=request.plans, config_file=request.config_file, stamp=mark)
+    return Start.of(place, job, state, plans=request.plans, stamp=mark)
 
 
 def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Outside]]) -> None:
@@ -125,15 +123,14 @@ def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Out
         start.finish(here)
 
 
-def _refuse_elsewhere(place: Place, request: Request) -> None:
+def _refuse_elsewhere(place: Place, state: JobState, request: Request) -> None:
     """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
     if (cluster := request.cluster) is not None:
         place.config.toward(cluster)  # raises for a cluster that is none
         if place.cluster != cluster:
-            move = command("reconciler", "move", "-c", request.config_file, "--to", cluster, "--job", place.job.name)
             raise NeedsPerson(
                 f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
-                hint=f"Let the command read {place.cluster}; or move the job: {move}",
+                hint=f"Let the command read {place.cluster}; or move the job: {state.command('move', '--to', cluster)}",
             )
 
 
@@ -149,7 +146,7 @@ def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, st
     outside = replace(outside, open_store=_opener(start, outside))
     held = held_by(start.config, start.job, outside.open_store)
     if place.location is None:
-        refuse_known(start.job, held, request.config_file)
+        refuse_known(start.state, start.job, held)
     variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
     if place.location is None:
         start.state.move_on(None, first(start.job.home, start.stamp))

@@ -21,7 +21,7 @@ from reconciler.config.settings import cluster_table
 from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.question import StartPlace
-from reconciler.core.text import command, some
+from reconciler.core.text import some
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.unlisted import no_rows
@@ -29,6 +29,7 @@ from reconciler.failover.whereabouts import located
 from reconciler.places.registry import traits
 from reconciler.ports import HasMembers, OffsetStore, Row, TopicPartition, by_key
 from reconciler.retry import insist
+from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
 
@@ -95,12 +96,12 @@ def held_by(config: Config, job: Job, open_store: StoreOpener) -> Held:
         return Held({}, absent=error.message.rstrip("."))
 
 
-def refuse_known(job: Job, held: Held, config_file: object) -> None:
+def refuse_known(state: JobState, job: Job, held: Held) -> None:
     """Raise NeedsPerson at the first start of a job whose place holds numbers: nothing says whose they are."""
     if not held.rows:
         return
     names = some([str(key) for key in sorted(held.rows)], 3)
-    home = command("reconciler", "move", "-c", config_file, "--job", job.name, "--to", job.home)
+    home = state.command("move", "--to", job.home)
     hint = f"If it has always run at home, say so once: {home}"
     if elsewhere := sorted({key.topic for key in held.rows} - set(job.topics)):
         hint = (

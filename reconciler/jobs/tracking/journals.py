@@ -20,7 +20,6 @@ from functools import partial
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.text import command
 from reconciler.failover.recorded import (
     Gathered,
     JobPlace,
@@ -222,7 +221,7 @@ class StayJournal:
             raise NeedsPerson(
                 f'The journal of job "{self._job.name}" is of another cluster than {here.cluster}, its home, is now.',
                 hint="Correct its home. If it is right, let its offsets be found again: "
-                + command("reconciler", "move", "--job", self._job.name, "--to", here.cluster),
+                + self._located.state.command("move", "--to", here.cluster),
             )
 
     # ------------------------------------------------------------ what the place holds

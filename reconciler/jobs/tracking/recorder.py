@@ -27,7 +27,7 @@ from reconciler.clock import stamp
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.text import command, some
+from reconciler.core.text import some
 from reconciler.jobs.tracking.source import LookbackResult, Place, SourceLog
 from reconciler.places.checkpoint.log import by_partition
 from reconciler.places.checkpoint.restart import Checkpoint
@@ -183,7 +183,7 @@ class StayRecorder:
         return Moved(
             f'This driver of the job "{self._job.job}" must not go on: {what}.',
             hint="Its query is stopped. Start the job by its hook only. See: "
-            + command("reconciler", "status", "--job", self._job.job, "--history"),
+            + self._job.command("status", "--history"),
         )
 
     # ------------------------------------------------------------ its records

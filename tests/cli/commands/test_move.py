@@ -10,7 +10,7 @@ from reconciler.cli.commands import move
 from reconciler.failover.writing import moves
 from reconciler.ports import TopicPartition
 from tests.cli.commands.moving import Moving, moving
-from tests.golden.corpus import deliver
+from tests.golden.corpus import OFFSETS, deliver, job, stored
 from tests.golden.world import DESTINATION, SOURCE
 
 __all__ = ["moving"]
@@ -55,6 +55,22 @@ def test_it_asks_and_a_no_records_nothing(moving: Moving) -> None:
     assert moving.run("move --to c --yes").code == 2
 
 
+def test_one_command_accepts_all_that_stops_a_job(moving: Moving) -> None:
+    world, text = moving.world, moving.world.read("reconciler.toml")
+    world.store(OFFSETS, "two", {(each, 0): stored(6, base=0, by="time", topic=each) for each in ("exact", "early")})
+    text = text.replace('behind = "wait"', "max_replay = 1")
+    world.file("reconciler.toml", text + job("two", ["exact", "early"], id="none"))
+    world.destination.partition("a.exact", 0).delete_before(12)
+    refused = moving.run("move --to b --yes --job two")
+    assert (refused.code, "a.exact-0 (lost): " in refused.out) == (4, True), refused.out
+    assert "(also 1 early)" in refused.out
+    *_, accepting = refused.out.splitlines()
+    said, _, command = accepting.partition(": reconciler ")
+    assert said == "To accept what was found"
+    assert command == "move -c reconciler.toml --to b --job two --accept early --accept lost"
+    assert world.run(*command.split(), "--yes").code == 0
+
+
 def test_details_are_the_partitions(moving: Moving) -> None:
     ended = moving.run("move --to b --details --yes --job exact")
     assert "a.exact-0" in ended.out
@@ -96,7 +112,7 @@ def test_where_its_topic_was_made_anew_a_job_moves_to_where_it_lives(moving: Mov
 def test_a_job_that_has_run_before_is_adopted_at_home(moving: Moving) -> None:
     """Its place holds numbers, and nothing says whose: its hook does not guess."""
     refused = moving.hook()
-    assert (refused.code, "--job exact --to a" in refused.err) == (4, True), refused.err
+    assert (refused.code, "--to a --job exact" in refused.err) == (4, True), refused.err
     ended = moving.run("move --to a --yes --job exact")
     assert (ended.code, "exact: lives on a, its home, from now on: starts exactly" in ended.out) == (0, True)
     start = moving.start()

@@ -73,7 +73,7 @@ class Move:
         return numbers_of(self.plan, self.job, self.config, 1, found)
 
     def begin(self, stamp: Stamp = HOOK, *, seen: Location | None = None) -> Location:
-        with place_of(self.job, self.memory.outside, stamp) as place:
+        with place_of(self.state, self.job, self.memory.outside, stamp) as place:
             return begin(self.state, self.config, self.job, self.numbers(), place, stamp, seen=seen)
 
     def run(self, checkpoint: str | None = None) -> Location:
@@ -82,7 +82,7 @@ class Move:
         if here is not None and here.phase is Phase.WRITING:
             return finish(self.state, here, self.job, self.memory.outside, HOOK)
         if checkpoint is None:
-            with place_of(self.job, self.memory.outside, HOOK) as place:
+            with place_of(self.state, self.job, self.memory.outside, HOOK) as place:
                 return carry_out(self.state, self.config, self.job, self.numbers(), place, HOOK)
         copied = Copied(lambda: checkpoint)
         return carry_out(self.state, self.config, self.job, self.numbers(), copied, HOOK)

@@ -104,7 +104,7 @@ def test_a_job_that_has_gone_on_is_left_as_it_is(applied: World, where: str) -> 
     ended = applied.run(*BACK, "--yes")
     assert (ended.code, lives(applied), offsets(applied)) == (4, ("b", 2), before)
     assert sentence in ended.out
-    assert "Move it instead: reconciler move --to a --job clicks" in ended.out
+    assert "Move it instead: reconciler move -c reconciler.toml --to a --job clicks" in ended.out
 
 
 def test_a_job_that_goes_on_while_a_person_is_asked_is_left_as_it_is(
@@ -131,7 +131,7 @@ def test_a_move_that_has_not_ended_is_cancelled_instead(applied: World) -> None:
     state(applied).move_on(here, moving(here, "a", WHO))
     ended = applied.run(*BACK, "--yes")
     assert ended.code == 4
-    assert "Take that back first: reconciler move --cancel --job clicks" in ended.out
+    assert "Take that back first: reconciler move -c reconciler.toml --cancel --job clicks" in ended.out
 
 
 def test_a_job_that_was_never_moved_has_nothing_to_give_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.failover.outside import nothing_recorded
 from reconciler.failover.writing.moves import ATTEMPTS, StorePlace
 from reconciler.places.hbase.cdap import CdapStore, LogSaver
 from reconciler.places.hbase.cloudera import ClouderaStore
@@ -65,7 +66,7 @@ class StoreWorld(World):
 
 
 def place_in(store: OffsetStore, traits: Traits = PLAIN) -> StorePlace:
-    return StorePlace(store, "clicks", traits, "clicks", "move", lambda: NOW)
+    return StorePlace(store, "clicks", traits, nothing_recorded("clicks"), "move", lambda: NOW)
 
 
 def put(store: OffsetStore, numbers: Mapping[TopicPartition, int]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from reconciler.config.file import Config
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.failover.outside import nothing_recorded
 from reconciler.jobs.hook.where import Place, Side, held_by, offsets_as_stored, place_of, refuse_known
 from reconciler.places.checkpoint.show import open_address as open_checkpoint
 from reconciler.places.registry import open_store
@@ -144,7 +145,7 @@ def test_a_known_job_whose_place_holds_nothing_needs_a_decision(memory: Memory, 
     with pytest.raises(NeedsPerson, match=said):
         offsets_as_stored(here, held, may_be_new=False)
     assert offsets_as_stored(here, held, may_be_new=True) == {}
-    refuse_known(here.job, held, "reconciler.toml")  # and a first start there is no question
+    refuse_known(nothing_recorded("clicks"), here.job, held)  # and a first start there is no question
 
 
 @pytest.mark.parametrize("topic", ["events", "a.events"])
@@ -152,9 +153,9 @@ def test_at_a_first_start_numbers_under_any_name_need_a_word_on_whose_they_are(m
     memory.save({0: stored(4)}, topic=topic)
     config, place = at_home(memory, location=None)
     with pytest.raises(NeedsPerson, match=f"its place holds offsets: {topic}-0") as stopped:
-        refuse_known(place.job, held_by(config, place.job, lambda _: memory.store), "reconciler.toml")
+        refuse_known(nothing_recorded("clicks"), place.job, held_by(config, place.job, lambda _: memory.store))
     hint = str(stopped.value.hint)
-    assert "reconciler move -c reconciler.toml --job clicks --to a" in hint
+    assert "reconciler move --to a --job clicks" in hint
     assert ("Those of a.events say that it was moved before: mount or restore its state store." in hint) is (
         topic == "a.events"
     )

@@ -92,7 +92,7 @@ def test_a_journal_of_another_home_stops_a_job_world_a_location(world: Tracked) 
     world.job_stores(8)
     (trouble,) = world.look().troubles.values()
     assert isinstance(trouble, NeedsPerson)
-    assert "move --job clicks --to a" in (trouble.hint or "")
+    assert "move --to a --job clicks" in (trouble.hint or "")
     assert numbers(world) == [5]
 
 

@@ -20,6 +20,7 @@ from reconciler.config.streams import Stream as Topic
 from reconciler.core.anchors import Anchor, Identity, StoredOffset
 from reconciler.core.errors import Changed, Refused, Unreachable
 from reconciler.core.question import TopicPolicy
+from reconciler.failover.outside import nothing_recorded
 from reconciler.failover.recorded import Gathered, JobPlace, Recorded, ends, judge, names_shared
 from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.memory import MemoryStore
@@ -269,7 +270,7 @@ def _job_place(world: World, cluster: str, store: MemoryStore) -> JobPlace:
 
 def _store_place(world: World, store: MemoryStore, cluster: str = "a") -> StorePlace:
     group = _job(world).group_on(cluster)
-    return StorePlace(store, group, TRAITS.get(world.place, Traits()), "clicks", "move", lambda: 0)
+    return StorePlace(store, group, TRAITS.get(world.place, Traits()), nothing_recorded("clicks"), "move", lambda: 0)
 
 
 def _journal(world: World, state: State, stay: int) -> list[Entry]:
