@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -350,7 +349,3 @@ def _plan(content: Mapping[str, Any]) -> Plan:
     if len(set(plan.names)) < len(plan.names):
         raise FieldError("jobs", "has two jobs of one name")
     return plan
-
-
-PlanSource = Plan | Mapping[str, object] | str | os.PathLike[str]
-"""A plan, its decoded JSON, or the path of its file: what the functions for jobs accept."""

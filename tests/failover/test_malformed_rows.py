@@ -15,7 +15,7 @@ from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.checkpoint.verify import verify_configured
+from reconciler.failover.checkpoint.verify import verify
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.places.memory import MemoryStore
@@ -218,7 +218,7 @@ def test_a_copy_of_a_checkpoint_whose_anchor_became_malformed_is_refused(damaged
     plan = damaged.checked(jobs="clicks").plan
     damaged.damage("anchor_offset", 1.5)
     with pytest.raises(NeedsPerson, match=r"'events-1'.*Nothing was written"):
-        verify_configured(plan, plan.jobs[0], config, damaged.outside)
+        verify(plan, plan.jobs[0], config, damaged.outside)
 
 
 def test_partitions_that_do_not_correspond_are_not_bounded_by_the_rows_that_can_be_read(damaged):

@@ -11,15 +11,13 @@ offsets. The query's id, the commits and the state stay the same bytes. Plain Py
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from pathlib import Path
 
 from reconciler import __version__, written
 from reconciler.clock import stamp
-from reconciler.config.file import Config, SearchSettings, load_config
+from reconciler.config.file import Config, Job
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.json_fields import FieldError
@@ -32,20 +30,15 @@ from reconciler.failover.checkpoint.verify import (
     repeat_whole_or_empty,
     unproven,
     verify,
-    verify_configured,
 )
-from reconciler.failover.inputs import for_plan
-from reconciler.failover.inputs import outside as the_outside
-from reconciler.failover.outside import Outside, connect
+from reconciler.failover.outside import Outside
 from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
-from reconciler.fileio import read_regular, why
-from reconciler.places.checkpoint.copying import Copied, OnCopied, copy_tree
+from reconciler.places.checkpoint.copying import Copied, copy_tree
 from reconciler.places.checkpoint.files import Listed, Tree, changed, is_own, older_state, repeated_state, side_files
 from reconciler.places.checkpoint.log import rewritten
 from reconciler.places.checkpoint.reading import MANIFEST, anchors_field, read_checkpoint
 from reconciler.places.checkpoint.restart import END, NEXT, Checkpoint, LateLog, without_id
-from reconciler.places.registry import traits
-from reconciler.plan.document import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
+from reconciler.plan.document import JobPlan, Plan
 
 FORMAT = "reconciler.checkpoint-clone/1"
 
@@ -115,52 +108,42 @@ class Clone:
 
 
 def clone(
-    path: str,
-    new_path: str,
-    plan: PlanSource,
+    path: str | PathLike[str],
+    new_path: str | PathLike[str],
+    plan: Plan,
     *,
+    config: Config,
+    outside: Outside,
     job: str | None = None,
-    config: Config | str | PathLike[str] | None = None,
-    outside: Outside | None = None,
-    on_copied: OnCopied | None = None,
 ) -> Clone:
     """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
 
-    Paths are local, or URLs that fsspec opens. ``config`` (the plan's) is needed for a login, for another policy, and
-    where ids decide.
-    ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is called with the progress.
+    Paths are local, or URLs that fsspec opens. ``config``: for the move that the plan is about. ``job`` None: the
+    plan's only one.
 
-    Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
-    or the destination has changed since, ConfigError if the new path is taken or the job's topics do not fit, Refused
-    for content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
+    Raises NeedsPerson if a partition must not start, Changed if the plan has expired, or the checkpoint or the
+    destination has changed since, ConfigError if the new path is taken or the job's topics do not fit, Refused for
+    content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
     """
-    known = _parsed(plan)
-    settings = for_plan(load_config(Path(config)), known) if isinstance(config, str | PathLike) else config
-    policy = settings.policy.start if settings else known.policy
-    chosen = known.job(job)
-    refuse_undecided(chosen, policy)
+    chosen = plan.job(job)
+    refuse_undecided(chosen, config.policy.start)
     original, target = _Original.read(fspath(path), fspath(new_path))
-    with _the_outside(known, settings, outside) as world:
-        placed = _placed(original, known, chosen, policy, settings, world)
-        now_ms = world.now_ms()
-        reader = world.patient(settings.search) if settings else world.reader
-        records = verify(known, placed.job, reader, now_ms, compares=settings is None)
-        if settings is not None:
-            verify_configured(known, placed.job, settings, world)
-        made, older = original.copy_of(placed, target)
-        first = first_anchors(settings, placed.job, known.cluster_id, records, reader, now_ms)
-        manifest = _manifest(made, known, placed.job, stamp(now_ms), anchors_field(first))
-        with written.writing(target.shown):
-            copied = copy_tree(
-                original.tree,
-                target,
-                original.listed,
-                leave_out=older.union(made.left_out),
-                instead={edit.file: edit.after for edit in made.edits} | original.added_to(made) | {MANIFEST: manifest},
-                barrier=f"offsets/{original.found.last.batch + 1 if original.found.last else 0}",
-                still=lambda: original.refuse_changed(made.edits),
-                on_copied=on_copied or world.on_copied,
-            )
+    placed = _placed(original, chosen, config, outside)
+    verify(plan, placed.job, config, outside)
+    made, older = original.copy_of(placed, target)
+    first = first_anchors(config, placed.job, plan.cluster_id, outside)
+    manifest = _manifest(made, plan, placed.job, stamp(outside.now_ms()), anchors_field(first))
+    with written.writing(target.shown):
+        copied = copy_tree(
+            original.tree,
+            target,
+            original.listed,
+            leave_out=older.union(made.left_out),
+            instead={edit.file: edit.after for edit in made.edits} | original.added_to(made) | {MANIFEST: manifest},
+            barrier=f"offsets/{original.found.last.batch + 1 if original.found.last else 0}",
+            still=lambda: original.refuse_changed(made.edits),
+            on_copied=outside.on_copied,
+        )
     return replace(made, copied=copied)
 
 
@@ -177,58 +160,25 @@ class _Placed:
     sinks: int
 
 
-def _placed(
-    original: _Original, plan: Plan, job: JobPlan, policy: StartPolicy, config: Config | None, outside: Outside
-) -> _Placed:
+def _placed(original: _Original, job: JobPlan, config: Config, outside: Outside) -> _Placed:
     """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
-    found = original.found
+    found, (configured,) = original.found, config.chosen(job.name)
+    moved = translate(found, job, moved=configured.moved)  # refuses a plan that does not fit, before anything is asked
     if found.repeats_a_batch:
-        translate(found, job)  # a plan that does not fit is refused before anything is asked
-        job = without_uneven_ends(_with_ends(plan, job, config, outside), uneven_ends(found))
-    moved = translate(found, job)
-    sinks = compare_with_sinks(config, job, found, moved, original.path)
-    return _Placed(*repeat_whole_or_empty(found, job, moved, sinks, policy), sinks=len(sinks))
+        job = without_uneven_ends(_with_ends(job, config, configured, outside), uneven_ends(found))
+        moved = translate(found, job, moved=configured.moved)
+    sinks = compare_with_sinks(configured, job, found, moved, original.path)
+    policy = config.policy.start
+    placed = repeat_whole_or_empty(found, job, moved, sinks, policy, lives_there=configured.moved)
+    return _Placed(*placed, sinks=len(sinks))
 
 
-def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
-    """The job with the ends of its repeated batch.
-
-    A plan of before the batch began lacks them. With the configuration they are looked up now.
-    """
-    if config is None or any(row.position != NEXT for row in job.partitions):
-        return job
-    (configured,) = config.chosen(job.name)
-    if not traits(configured.store).corrected_in_copy:
+def _with_ends(job: JobPlan, config: Config, configured: Job, outside: Outside) -> JobPlan:
+    """The job with the ends of its repeated batch. A plan of before the batch began lacks them: they are looked up."""
+    if any(row.position != NEXT for row in job.partitions):
         return job
     (ends,) = check(config, [end_job(configured)], outside).plan.jobs
     return with_end_rows(job, ends)
-
-
-def _parsed(plan: PlanSource) -> Plan:
-    if isinstance(plan, Plan):
-        return plan
-    try:
-        return parse_plan(json.dumps(plan) if isinstance(plan, Mapping) else read_regular(Path(plan)))
-    except OSError as error:
-        raise ConfigError(
-            f"The plan {plan} cannot be read: {why(error)}.",
-            hint="Make one with: reconciler plan -c FILE -o PLAN",
-        ) from error
-
-
-@contextmanager
-def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> Iterator[Outside]:
-    if given is not None:
-        yield given
-        return
-    if config is not None:
-        with the_outside(config) as outside:
-            yield outside
-        return
-    search = SearchSettings()
-    client = {"bootstrap.servers": plan.bootstrap_servers}
-    with connect(client, timeout_s=search.request_timeout_s, memory=search.memory) as outside:
-        yield outside
 
 
 # ---------------------------------------------------------------- the original

@@ -17,7 +17,7 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import TopicPartition
@@ -105,8 +105,10 @@ def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
             )
 
 
-def translate(found: Checkpoint, job: JobPlan, *, empty: bool = False) -> Translation:
-    """The new offsets for every place that a restart reads. ``empty``: a repeated batch gets no records of any source.
+def translate(found: Checkpoint, job: JobPlan, *, moved: bool, empty: bool = False) -> Translation:
+    """The new offsets for every place that a restart reads. ``moved``: the job lives at the plan's destination.
+
+    ``empty``: a repeated batch gets no records of any source.
 
     Raises Changed if the checkpoint no longer holds the offsets that were planned, ConfigError if the job's topics are
     not whole sources of it, NeedsPerson if two sources differ or a batch cannot be repeated empty, Refused for a source
@@ -135,7 +137,7 @@ def translate(found: Checkpoint, job: JobPlan, *, empty: bool = False) -> Transl
     for each in moving:
         read.setdefault(each.source, []).extend(topic for topic, _ in each.kafka or ())
     work = _Work(topics, {source: list(dict.fromkeys(names)) for source, names in read.items()})
-    _name_topics(work, moving, job)
+    _name_topics(work, moving, job, moved=moved)
     ends = by_partition(each.kafka for each in moving if each.position == END)
     work.ends = {(at.topic, at.partition): min(offsets) for at, offsets in ends.items()}
     edits: dict[str, dict[str, str]] = {}
@@ -208,50 +210,24 @@ def _refuse_unknown(found: Checkpoint, places: Sequence[Reading], topics: Sequen
                 )
 
 
-def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
-    """Find the name that the checkpoint has for each topic: the source's, or the destination's after a failover."""
+def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan, *, moved: bool) -> None:
+    """Find the topic of each name in the checkpoint: these are the names on the cluster where the job lives."""
+    known = {topic.name if moved else topic.source: topic for topic in work.topics}
     read = [each for each in moving if each.position != END]
     names = {topic for each in moving for topic, _ in each.kafka or ()}
-    by_side = _named_on_one_side(work.topics, names, read)
-    for topic in () if by_side else work.topics:
-        there = [name for name in dict.fromkeys((topic.source, topic.name)) if name in names]
-        fitting = [name for name in there if all(_misfit(topic, name, each) is None for each in read)]
-        if there and not fitting:
-            _refuse_misfit(topic, there[0], read, job)
-        if there and not any(key[0] in there for each in read for key in each.kafka or ()):
-            _refuse_begun(topic, job)  # it came with the very batch that is repeated
-        for name in fitting[:1]:
-            if name in work.names:
-                raise ConfigError(
-                    f"The topics {work.names[name].source} and {topic.source} of job {job.name} are both {name} in the "
-                    "checkpoint.",
-                    hint="Give the job the topics by the names that the query read them under.",
-                )
-            work.names[name] = topic
-    for name, topic in by_side.items():
-        if not any(key[0] == name for each in read for key in each.kafka or ()):
-            _refuse_begun(topic, job)
-        work.names[name] = topic
-    unnamed = sorted(names - set(work.names))
-    if unnamed:
+    if unnamed := sorted(names - known.keys()):
         raise ConfigError(
-            f"It is not clear which topic of job {job.name} the checkpoint calls {_listed(unnamed)}.",
-            hint="Give the job the topics by the names that the query read them under.",
+            f"The checkpoint reads {_listed(unnamed)}, which job {job.name} has not where it lives.",
+            hint="See where it lives with status, and name the checkpoint that it uses there.",
         )
+    for name in sorted(names):
+        topic = known[name]
+        if any(_misfit(topic, name, each) is not None for each in read):
+            _refuse_misfit(topic, name, read, job)
+        if not any(key[0] == name for each in read for key in each.kafka or ()):
+            _refuse_begun(topic, job)  # it came with the very batch that is repeated
+        work.names[name] = topic
     _choose_for_new(work, moving, job)
-
-
-def _named_on_one_side(topics: Sequence[_Topic], names: Collection[str], read: Sequence[Reading]) -> dict[str, _Topic]:
-    """The topics by the checkpoint's names, if all of these are one cluster's and their offsets fit; else none.
-
-    A name alone may be of either: ``events`` is the topic of the one cluster there, and of the other one here.
-    """
-    for side in ({topic.source: topic for topic in topics}, {topic.name: topic for topic in topics}):
-        if all(name in side for name in names) and all(
-            _misfit(side[name], name, each) is None for name in names for each in read
-        ):
-            return {name: side[name] for name in names}
-    return {}
 
 
 def _choose_for_new(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:

@@ -1,8 +1,7 @@
 """Checks before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
 
-With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the checkpoint and the job's journal again,
-and compares the record before every offset with the anchor. Without it only the plan can be compared, which has no ids:
-where an id decided and the content differs from the source's, the configuration is needed.
+``apply``'s own ``prepare`` reads the checkpoint and the job's journal again, and compares the record before every
+offset with the anchor.
 
 A sink takes a batch's number once. A batch with a part of its records would pass for the original's own: the sink would
 drop the original's, with what the copy left for later. So a batch that was begun is repeated whole, or without any
@@ -14,13 +13,13 @@ The copy's manifest gets anchors for its offsets, so that later checks know whic
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from reconciler.config.file import Config
-from reconciler.core.anchors import Identity, Record, StoredOffset, has_fingerprint
-from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import STOPS, MatchedBy, Verdict
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import Record, StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import end_job, records_again_after_end
@@ -29,49 +28,25 @@ from reconciler.failover.writing.apply import Refusal, prepare, refuse
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     anchor_for,
-    another_record,
-    check_destination,
-    check_expiry,
-    check_offsets,
     records_before,
-    rests_on,
 )
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, readings
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkOutcome, SinkRow
-from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
-BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
-"""For a job whose settings are not known: another time than its own would mislead a later search."""
 _log = logging.getLogger(__name__)
 
 
 # ---------------------------------------------------------------- the destination
 
 
-def verify(
-    plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True
-) -> dict[PartitionPlan, Record]:
-    """Return the record right before each row's offset, where the plan names one. Reads only.
+def verify(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
+    """Run ``apply``'s own checks, for both positions of a repeated batch. Reads only.
 
-    Raises Changed if the plan has expired or the destination has changed since. ``compares`` False leaves the records'
-    content to ``verify_configured``; else raises ConfigError where that needs the configuration.
+    Raises as ``prepare`` and ``refuse`` do, and Changed for a partition that is not in the plan: a query reads whole
+    topics.
     """
-    check_expiry(plan, now_ms)
-    topics = {row.topic for row in job.partitions}
-    cluster = reader.describe(topics)
-    _check_topics(plan, job, cluster)
-    rows = [row for row in job.partitions if row.resume_offset is not None]
-    check_offsets(rows, reader)
-    records = records_before(rows, reader)
-    for row, record in records.items() if compares else ():
-        _compare(row, record)
-    _check_topics(plan, job, reader.describe(topics))  # a topic that was recreated in between was not checked
-    return records
-
-
-def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
-    """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
         asked = end_job(configured) if position == END else configured
@@ -80,53 +55,23 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
         for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):
             if change.refusal is Refusal.UNREADABLE:  # decisions were judged, and no row of the store is written
                 refuse(change)
+    _refuse_added(job, outside.patient(config.search))
 
 
-def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
-    """Check as ``apply`` does; and a query reads whole topics, so no partition may be missing from the plan."""
-    check_destination(replace(plan, jobs=(job,)), cluster)
+def _refuse_added(job: JobPlan, reader: LogReader) -> None:
     known = {(row.topic, row.partition) for row in job.partitions}
-    for topic in sorted({row.topic for row in job.partitions}):
-        info = cluster.topics.get(topic)
-        more = [number for number in sorted(info.partitions) if (topic, number) not in known] if info else []
-        if more:
+    for topic, info in sorted(reader.describe({row.topic for row in job.partitions}).topics.items()):
+        if more := [number for number in sorted(info.partitions) if (topic, number) not in known]:
             raise Changed(f"The topic {topic} has partition {more[0]} now, which is not in the plan.", hint=AGAIN)
-
-
-def _compare(row: PartitionPlan, record: Record) -> None:
-    same = row.names(record)
-    if same is None and row.anchor is not None and rests_on(row, record):
-        same = row.anchor.fingerprint is not None and has_fingerprint(record, row.anchor.fingerprint)
-        if not same and row.matched_by != MatchedBy.FINGERPRINT:
-            raise _undecided(row, record)
-    if same is False:
-        raise another_record(row, record)
-
-
-def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
-    return ConfigError(
-        f"{row.key}: the plan alone does not show whether the record at {record.offset} is still the one that was "
-        f"found by its {row.matched_by or 'time'}.",
-        hint="Give the configuration that the plan was made with: -c FILE.",
-    )
 
 
 # ---------------------------------------------------------------- the sinks
 
 
 def compare_with_sinks(
-    config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation, path: str
+    configured: Job, job: JobPlan, found: Checkpoint, moved: Translation, path: str
 ) -> tuple[SinkRow, ...]:
     """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
-    if config is None:
-        if job.sinks:
-            names = ", ".join(row.sink for row in job.sinks)
-            raise ConfigError(
-                f"The copy must be compared with the sinks of job {job.name} ({names}).",
-                hint="Give the configuration that the plan was made with: -c FILE.",
-            )
-        return ()
-    (configured,) = config.chosen(job.name)
     if not configured.sinks:
         return ()
     again = repeated(job)
@@ -136,7 +81,13 @@ def compare_with_sinks(
 
 
 def repeat_whole_or_empty(
-    found: Checkpoint, job: JobPlan, moved: Translation, sinks: Iterable[SinkRow], policy: StartPolicy
+    found: Checkpoint,
+    job: JobPlan,
+    moved: Translation,
+    sinks: Sequence[SinkRow],
+    policy: StartPolicy,
+    *,
+    lives_there: bool,
 ) -> tuple[JobPlan, Translation, int]:
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
 
@@ -145,16 +96,15 @@ def repeat_whole_or_empty(
     and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
     where a partition must not start, or the batch cannot be empty.
     """
-    rows = list(sinks)
     at_most, sent_again = unproven(found, moved, job), sum(records_again_after_end(row) for row in job.partitions)
     refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
     batch = -1 if found.last is None else found.last.batch
-    if at_most and rows and all(row.last_taken != batch for row in rows):
+    if at_most and sinks and all(row.last_taken != batch for row in sinks):
         job = job.without_ends
-        moved = translate(found, job, empty=True)
+        moved = translate(found, job, moved=lives_there, empty=True)
         at_most = unproven(found, moved, job)
     refuse_undecided(job, policy)
-    was_put_out = not rows or not all(_lacks(row, batch) for row in rows)
+    was_put_out = not sinks or not all(_lacks(row, batch) for row in sinks)
     return job, moved, at_most + sent_again if was_put_out else 0
 
 
@@ -190,26 +140,24 @@ def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Itera
 
 
 def first_anchors(
-    config: Config | None,
-    job: JobPlan,
-    cluster_id: str,
-    records: Mapping[PartitionPlan, Record],
-    reader: LogReader,
-    now_ms: int,
+    config: Config, job: JobPlan, cluster_id: str, outside: Outside
 ) -> dict[TopicPartition, StoredOffset]:
-    """The offsets at which the copy begins, with their anchors; those have no id and no time without a configuration.
+    """The offsets at which the copy begins, with their anchors. A row without a record starts at the log's first one.
 
-    ``records``: by row, the record before its offset; a row without one starts at the log's first record. An anchor
-    that lags is kept for the offset right behind its record: from there on, all counts as lag.
+    An anchor that lags is kept for the offset right behind its record: from there on, all counts as lag.
     """
-    identity = BY_CONTENT if config is None else config.chosen(job.name)[0].identity
+    (configured,) = config.chosen(job.name)
+    reader = outside.patient(config.search)
+    rows = {row: row.resume_offset for row in job.partitions if row.position != END and row.resume_offset is not None}
+    records = records_before(list(rows), reader)
     lagging = _lagging(records, reader)
     return {
         row.key: StoredOffset(
-            lagging.get(row, row.resume_offset), anchor_for(row, records.get(row), identity, cluster_id), now_ms
+            lagging.get(row, resume),
+            anchor_for(row, records.get(row), configured.identity, cluster_id),
+            outside.now_ms(),
         )
-        for row in job.partitions
-        if row.position != END and row.resume_offset is not None
+        for row, resume in rows.items()
     }
 
 

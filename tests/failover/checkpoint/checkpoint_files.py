@@ -7,17 +7,26 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from reconciler.clock import stamp
-from reconciler.core.anchors import fingerprint
+from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.verdicts import Verdict
+from reconciler.failover import inputs
+from reconciler.failover.check import check
 from reconciler.failover.checkpoint.clone import Clone, clone
 from reconciler.failover.outside import Outside
-from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor
+from reconciler.places.registry import open_store
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, parse_plan
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
+from reconciler.state.stored import Known
 from tests.memory_log import MemoryLog
+from tests.starting import state_in_memory
 
 NOW = 1_800_000_000_000
 PLANNED = 1_795_301_759_566
@@ -139,10 +148,7 @@ def anchor_of(number: int) -> PlanAnchor:
 
 
 def outside(log: MemoryLog, now_ms: int = NOW) -> Outside:
-    def no_store(address: str) -> Any:
-        raise AssertionError("no store is opened without a configuration")
-
-    return Outside(log, no_store, lambda: 0.0, lambda: now_ms)
+    return Outside(log, open_store, lambda: 0.0, lambda: now_ms)
 
 
 def proven(partition: int, stored: int, resume: int, **more: Any) -> PartitionPlan:
@@ -154,11 +160,52 @@ def proven(partition: int, stored: int, resume: int, **more: Any) -> PartitionPl
 PLAN = plan(job(proven(0, 30, 3), proven(1, 31, 4)))
 
 
+def config_of(path: object, known: Plan, *, moved: bool = False) -> Config:
+    """The configuration of the plan's jobs, whose checkpoint is at ``path``."""
+    text = '[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
+    for each in known.jobs:
+        topics = json.dumps(list(dict.fromkeys(row.source_topic for row in each.partitions)))
+        text += f'[[jobs]]\nhome = "a"\nname = "{each.name}"\ntopics = {topics}\noffsets = "checkpoint:{path}"\n'
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "reconciler.toml"
+        file.write_text(text)
+        config = load_config(file, {})
+    return replace(config, jobs=tuple(replace(each, moved=moved) for each in config.jobs))
+
+
+def recorded(config: Config, known: JobPlan) -> JobState:
+    """The job's journal, with the anchors that the plan's rows have."""
+    numbers: dict[bool, dict[StreamPartition, Known[Anchor]]] = {True: {}, False: {}}
+    for row in known.partitions:
+        if (of := row.anchor) is not None and row.stored_offset is not None:
+            anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", f"a/{row.source_topic}")
+            at, is_end = StreamPartition(row.source_topic, "a", row.partition), row.position == "end"
+            numbers[is_end][at] = Known(row.stored_offset, anchor, processed=not is_end)
+    state = state_in_memory(config.chosen(known.name)[0])
+    assert state.append_journal(1, 1, Entry(OUTSIDE, NOW, numbers[False], begun=numbers[True]))
+    return state
+
+
 def cloned(
-    files: Files, to: object = None, *, known: Plan = PLAN, there: MemoryLog | None = None, **more: Any
+    files: Files, to: object = None, *, known: Plan = PLAN, there: MemoryLog | None = None, now_ms: int = NOW
 ) -> Clone:
-    world = outside(there or log(o=10), more.pop("now_ms", NOW))
-    return clone(files.path, str(to or new(files)), known, outside=world, **more)
+    config = config_of(files.path, known)
+    world = replace(outside(there or log(o=10), now_ms), state_of=lambda name: recorded(config, known.job(name)))
+    return clone(files.path, str(to or new(files)), known, config=config, outside=world)
+
+
+def cloned_again(path: object, to: object) -> Clone:
+    """A copy of a copy, on its own cluster."""
+    config, world = config_of(path, PLAN, moved=True), outside(log(o=10))
+    return clone(str(path), str(to), check(config, config.jobs, world).plan, config=config, outside=world)
+
+
+def cloned_by(file: Path, known: Path, path: object, to: object, name: str | None = None) -> Clone:
+    """A copy at the offsets of a plan's file, by a configuration's file."""
+    the_plan = parse_plan(known.read_bytes())
+    config = inputs.for_plan(load_config(file), the_plan)
+    with inputs.outside(config) as world:
+        return clone(str(path), str(to), the_plan, job=name, config=config, outside=world)
 
 
 def new(files: Files) -> Path:
@@ -168,10 +215,6 @@ def new(files: Files) -> Path:
 def only_the_original(files: Files, before: dict[str, bytes]) -> bool:
     """True if there is no copy, nothing half done, and the original is as it was."""
     return files.content() == before and os.listdir(files.path.parent) == [files.path.name]
-
-
-def moved_plan() -> Plan:
-    return plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
 
 
 def refused(files: Files, error: type[Exception], match: str, **more: Any) -> None:

@@ -11,10 +11,9 @@ import pytest
 from fsspec.implementations.webhdfs import WebHDFS
 
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.failover.checkpoint.clone import clone
 from reconciler.places.checkpoint import copying
 from reconciler.places.checkpoint.reading import MANIFEST, read_checkpoint
-from tests.failover.checkpoint.checkpoint_files import PLAN, Files, log, moved_plan, outside
+from tests.failover.checkpoint.checkpoint_files import Files, cloned, cloned_again
 
 pytestmark = pytest.mark.system
 
@@ -45,27 +44,25 @@ def names(home: str) -> list[str]:
 
 
 def test_a_copy_on_hdfs_is_the_same_to_the_byte_and_can_be_copied_again(files: Files, home: str) -> None:
-    world = outside(log(o=10))
-    made = clone(files.path, f"{home}/first", PLAN, outside=world)
-    clone(files.path, files.path.with_name("local"), PLAN, outside=world)
+    made = cloned(files, f"{home}/first")
+    cloned(files, files.path.with_name("local"))
     there, here = content(f"{home}/first"), files.content(files.path.with_name("local"))
     assert {name for name in here if here[name] != there.get(name)} <= {MANIFEST}
     assert set(there) == set(here)
     assert made.batch == 2
     fs, root = fsspec.url_to_fs(home)
     fs.makedirs(f"{root}/empty")  # is taken for nothing, as on a local disk
-    clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
+    cloned_again(f"{home}/first", f"{home}/empty")
     assert names(home) == ["empty", "first"]
-    assert read_checkpoint(str(f"{home}/empty")).positions[0].start == {("a.o", 0): 5, ("a.o", 1): 5}
+    assert read_checkpoint(str(f"{home}/empty")).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
     with pytest.raises(ConfigError, match="exists already"):
-        clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
+        cloned_again(f"{home}/first", f"{home}/empty")
 
 
 def test_what_appears_there_or_changes_there_meanwhile_is_noticed(
     files: Files, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = outside(log(o=10))
-    clone(files.path, f"{home}/first", PLAN, outside=world)
+    cloned(files, f"{home}/first")
     fs, root = fsspec.url_to_fs(home)
     real = copying._write_files
 
@@ -76,7 +73,7 @@ def test_what_appears_there_or_changes_there_meanwhile_is_noticed(
     with monkeypatch.context() as patched:
         patched.setattr(copying, "_write_files", someone_writes)
         with pytest.raises(Changed, match=r"state/0/0/2\.delta was written"):
-            clone(f"{home}/first", f"{home}/new", moved_plan(), outside=world)
+            cloned_again(f"{home}/first", f"{home}/new")
     assert names(home) == ["first"]
 
     move = WebHDFS.mv
@@ -87,6 +84,6 @@ def test_what_appears_there_or_changes_there_meanwhile_is_noticed(
 
     monkeypatch.setattr(WebHDFS, "mv", someone_makes_the_folder)
     with pytest.raises(ConfigError, match="appeared while the copy was made"):
-        clone(f"{home}/first", f"{home}/new", moved_plan(), outside=world)
+        cloned_again(f"{home}/first", f"{home}/new")
     assert names(home) == ["first", "new"]
     assert names(f"{home}/new") == []

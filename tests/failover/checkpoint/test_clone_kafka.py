@@ -18,9 +18,10 @@ from reconciler.failover.checkpoint.clone import clone
 from reconciler.failover.outside import Outside
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.places.checkpoint.reading import BARRIER, read_checkpoint
+from reconciler.places.registry import open_store
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.plan.start import planned_text
-from tests.failover.checkpoint.checkpoint_files import job, plan, row
+from tests.failover.checkpoint.checkpoint_files import config_of, job, plan, row
 from tests.spark.environments import PYSPARK, since_pyspark
 from tests.spark.sent import Kafka, Sent
 from tests.waiting import wait_until
@@ -78,9 +79,14 @@ def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside
     there = f"a.{topic}"
     info = reader.describe([there])
     at = replace(at, topic_id=info.topics[there].topic_id)
-    own = {"cluster_id": info.cluster_id, "bootstrap_servers": kafka.bootstrap, "expires_at": stamp(2 * NOW)}
+    own = {
+        "cluster_id": info.cluster_id,
+        "bootstrap_servers": kafka.bootstrap,
+        "created_at": stamp(NOW),
+        "expires_at": stamp(2 * NOW),
+    }
     known = replace(plan(job(at)), **own)
-    return known, Outside(reader, lambda _: pytest.fail("no store"), lambda: 0.0, lambda: NOW)
+    return known, Outside(reader, open_store, lambda: 0.0, lambda: NOW)
 
 
 WHOLE = {"early": 3, "x": 1, "y": 2, "z": 1}
@@ -98,7 +104,7 @@ def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
     # Five records of the source are two and a mark at the destination: record 1 is the last processed one.
     known, world = the_plan(kafka, topic, row(0, 5, 3, record=1, topic=topic))
     assert read_checkpoint(str(counts.home)).last.version == 2
-    clone(counts.home, tmp_path / "copy", known, outside=world)
+    clone(counts.home, tmp_path / "copy", known, config=config_of(counts.home, known), outside=world)
 
     in_the_copy = Counts(spark, tmp_path / "copy")
     in_the_copy.found = before.copy()

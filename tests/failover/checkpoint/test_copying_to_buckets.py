@@ -19,7 +19,7 @@ from reconciler.places.checkpoint import copying
 from reconciler.places.checkpoint.files import Tree
 from reconciler.places.checkpoint.reading import MANIFEST, read_checkpoint
 from reconciler.places.folder import open_folder
-from tests.failover.checkpoint.checkpoint_files import Files, cloned, log, moved_plan, new, outside
+from tests.failover.checkpoint.checkpoint_files import Files, cloned, cloned_again, new
 
 TAKEN = "Another process is copying to .*, or has"
 
@@ -89,7 +89,7 @@ def test_an_object_that_stands_for_a_folder_is_no_file(files: Files, bucket: Buc
         fs.store[f"{root}/{folder}/"] = MemoryFile(fs, f"{root}/{folder}/")
     assert {f"{root}/new/{name}" for name in Tree(bucket.new).listing().files} == set(names)
     assert "offsets" not in open_folder(f"{bucket.new}/offsets").names()
-    assert cloning.clone(bucket.new, f"{bucket.url}/newer", moved_plan(), outside=outside(log(o=10))).batch == 2
+    assert cloned_again(bucket.new, f"{bucket.url}/newer").batch == 2
 
 
 def test_at_every_step_before_the_last_a_copy_is_no_checkpoint(

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from reconciler.config.file import load_config
-from reconciler.failover.checkpoint.clone import clone
 from reconciler.state.jobs import JobState
 from reconciler.state.store import open_state
 from tests import ROOT
+from tests.failover.checkpoint.checkpoint_files import cloned_by
 from tests.failover.sinks.program import At, Program
 from tests.failover.sinks.queries import Flow
 from tests.spark.environments import OURS, python_with
@@ -77,7 +77,7 @@ class World:
         assert tracked.returncode == 0, tracked.stdout + tracked.stderr
         planned = ran("plan", "-c", config, "--job", "clicks", "-o", plan)
         assert planned.returncode == 0, planned.stdout + planned.stderr
-        clone(str(checkpoint), str(copy), plan, job="clicks", config=config)
+        cloned_by(config, plan, checkpoint, copy)
         return copy
 
 

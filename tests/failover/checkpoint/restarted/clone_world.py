@@ -17,10 +17,9 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconciler.failover.checkpoint.clone import clone
 from reconciler.state.store import open_state
 from tests import ROOT
-from tests.failover.checkpoint.checkpoint_files import command
+from tests.failover.checkpoint.checkpoint_files import cloned_by, command
 from tests.failover.checkpoint.restarted.stateful_queries import Side
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import wait_until
@@ -192,7 +191,7 @@ def fail_over(world: World, name: str, jars: Path, destination_bootstrap: str) -
     for query, provider, stop in world.cases:
         old, new = world.before(query, provider, stop), world.after(query, provider, stop)
         shutil.copytree(old / "output", new / "output")
-        clone(str(old / "checkpoint"), str(new / "checkpoint"), plan, job=f"{query}-{provider}-{stop}")
+        cloned_by(config, plan, old / "checkpoint", new / "checkpoint", f"{query}-{provider}-{stop}")
     return destination
 
 

@@ -19,11 +19,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.failover.checkpoint.clone import clone
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.state.store import open_state
 from tests import ROOT
-from tests.failover.checkpoint.checkpoint_files import command
+from tests.failover.checkpoint.checkpoint_files import cloned_by, command
 from tests.failover.checkpoint.restarted.clone_world import kill
 from tests.spark.environments import python_with_pyspark
 from tests.spark.sent import BASE_MS, Kafka, Sent
@@ -156,7 +155,7 @@ def test_nothing_is_lost_and_what_comes_again_is_told(
     starts = [row for row in rows if row["position"] != "end"]
     assert all(WORDS[kind] in row["detail"] and "is read again" in row["detail"] for row in starts)
     assert {row["finding"] for row in starts} == {"exact"}
-    assert WORDS[kind] in "".join(clone(str(checkpoint), str(copy), plan, config=config).warnings)
+    assert WORDS[kind] in "".join(cloned_by(config, plan, checkpoint, copy).warnings)
 
     # The copy goes on.
     wanted = Counter(each.value for each in stream.sent)
