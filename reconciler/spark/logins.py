@@ -79,6 +79,8 @@ def _sasl(mechanism: str, client: Mapping[str, Any], *, is_databricks: bool) -> 
 def _oidc(kafkas: str, client: Mapping[str, Any]) -> dict[str, str]:
     if "https.ca.location" in client:
         raise _refused("https.ca.location names an authority for the provider of its tokens")
+    if f"{_OIDC}client.secret" not in client:
+        raise _refused("its token does not come by a client's secret")
     names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
     login = {name: str(client[_OIDC + theirs]) for name, theirs in names.items() if _OIDC + theirs in client}
     extensions = filter(None, str(client.get(f"{_OIDC}extensions", "")).split(","))
