@@ -24,7 +24,7 @@ from reconciler.state.store import open_state
 
 DESTINATION, SOURCE = "destination", "source"
 RECORDS = 20
-"""Records that are read of a topic, to see whether they have what ``[jobs.identity]`` names."""
+"""Records to read of a topic, to see whether they have what ``[jobs.identity]`` names."""
 
 
 def connections(
@@ -58,7 +58,7 @@ def _destination(config: Config, jobs: Sequence[Job], world: World, trials: Tria
 def _topics(
     reader: LogReader, names: Sequence[str], absent: Callable[[str], None], trials: Trials, *, only_warn: bool = False
 ) -> dict[str, TopicInfo]:
-    """The topics that exist. Each is described on its own: a forbidden topic must not hide the others."""
+    """The topics that exist. Each is described alone: a forbidden topic must not hide the others."""
     known: dict[str, TopicInfo] = {}
     for name in names:
         with trials.trying(f"topic {name}", only_warn=only_warn):
@@ -88,14 +88,14 @@ def _topic(reader: LogReader, info: TopicInfo, trials: Trials) -> None:
         holds += "; it may be read"
     trials.ok(subject, holds)
     if info.compacted is None:
-        next_step = "Ask for DescribeConfigs on the topic: else some answers are early that could be exact."
-        trials.warn(subject, "whether it is compacted may not be read.", next_step)
+        next_step = "Ask for DescribeConfigs on the topic: without it some answers are early that could be exact."
+        trials.warn(subject, "this user may not read whether it is compacted.", next_step)
 
 
 def _no_topic(config: Config, name: str, world: World, trials: Trials) -> None:
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
     source = sources[name]
-    next_step = "See that the job's topics and home, and [topics], are as in the mirror, and that it has run."
+    next_step = "Check that the job's topics and home, and [topics], are as in the mirror, and that it has run."
     if near := _near(name, source, config.destination.client, world):
         rule = next((each for each in near if each.startswith(source) and each != source), None)
         example = f' (for example policy = "{rule.replace(source, "{topic}", 1)}")' if rule else ""
@@ -143,9 +143,7 @@ def _source(
 
         def absent(name: str) -> None:
             if name in mirrored:
-                makes = (
-                    f"A mirror from {mirrored[name].origin} makes it, for when jobs come back: none is needed before."
-                )
+                makes = f"A mirror from {mirrored[name].origin} creates it for the way back; it is not needed before."
                 trials.warn(f"topic {name}", "The source does not have it yet.", makes)
                 return
             near = _near(name, name, source.client, world)
@@ -157,7 +155,7 @@ def _source(
 
 
 def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
-    """True if the source has a topic of the destination, by its id; also if no id can be compared."""
+    """True if a topic has one id on both clusters, or if no id can be compared."""
     try:
         there = reader.describe(destination.topics)
     except ReconcilerError:
@@ -200,7 +198,7 @@ def _identity(config: Config, job: Job, known: Mapping[str, TopicInfo], reader: 
 
 
 def unread_names(config: Config, trials: Trials) -> None:
-    """Names of topics that no job reads: the topic that was meant has the name that the policy gives it."""
+    """Report names for topics that no job reads: the topic that was meant keeps the policy's name."""
     read = {str(stream) for job in config.jobs for stream in job.streams}
     for cluster, named in config.topics.naming.names.items():
         names = {str(stream) for stream in named}
@@ -212,7 +210,7 @@ def unread_names(config: Config, trials: Trials) -> None:
 
 
 def state_store(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
-    """The state store, and where it says that each job lives: without it no hook starts."""
+    """The state store, and where each job lives by it: without it no hook starts a job."""
     if config.state is None:
         next_step = "Add one before the first start by the hook; reconciler init -c FILE makes it."
         trials.warn("state", "There is no [state] store: hook, move and status need one.", next_step)
@@ -222,7 +220,7 @@ def state_store(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offlin
     with trials.trying("state"), closing(open_state(config.state)) as store:
         trials.ok("state", f"{store.shown} is state store {store.id[:8]}")
         if config.state.startswith("sqlite:"):
-            next_step = "Right for one machine; else PostgreSQL, HBase, or files: on a shared disk or in a bucket."
+            next_step = "For several machines use PostgreSQL, HBase, or files: on a shared disk or in a bucket."
             trials.warn("state", "Only this machine's hooks see a SQLite file.", next_step)
         for job in jobs:
             with trials.trying(f"job {job.name}"):
@@ -232,6 +230,6 @@ def state_store(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offlin
 def _lives(here: Location | None, job: Job) -> str:
     if here is None:
         move = command("reconciler", "move", "--to", job.home)
-        return f"where it lives is not recorded: its first start, or {move}, does that"
+        return f"where it lives is not recorded: its first start, or {move}, records it"
     since = f"since {stamp(here.at_ms)}, by {here.by}"
     return f"{'lives on' if here.to is None else f'is moving to {here.to} from'} {here.cluster}, {since}"

@@ -30,14 +30,14 @@ _CONNECTION = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
     r"|(sasl|ssl|socket|https?|enable\.ssl)\..*"
 )
-"""The properties that are taken of a file: settings of a connection that librdkafka has, or has a counterpart of."""
+"""The properties that are taken from a file: connection settings that librdkafka has, or has a counterpart of."""
 _JAVAS_ALONE = re.compile(
     r"ssl\.(protocol|enabled\.protocols|provider|(trustmanager|keymanager)\.algorithm|secure\.random\.implementation"
     r"|(keystore|truststore)\.type|truststore\.password)|sasl\.(login|client)\..*"
     r"|sasl\.kerberos\.(ticket\.renew\..*|min\.time\.before\.relogin)|socket\.connection\.setup\.timeout\.max\.ms"
     r"|sasl\.oauthbearer\.(jwks|jwt|expected|clock|header|client\.credentials)\..*"
 )
-"""Settings of a connection that librdkafka does not have."""
+"""Connection settings that librdkafka does not have."""
 _OTHER_PROGRAMS = frozenset(
     (
         *("apiVersion", "connector.class", "config.storage.topic", "offset.storage.topic", "key.converter"),
@@ -111,7 +111,7 @@ def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
 
 
 def text_of(path: Path, hint: str = "Correct the path of --client-config.") -> str:
-    """A text file's content. Raises ConfigError if it cannot be read, or is no text."""
+    """A text file's content. Raises ConfigError if it cannot be read, or is not text."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -125,7 +125,7 @@ def text_of(path: Path, hint: str = "Correct the path of --client-config.") -> s
 
 
 def parsed(text: str, where: str) -> dict[str, str]:
-    """The pairs of a properties file, as Java reads it. Raises ConfigError for a line that is none."""
+    """The pairs of a properties file, as Java reads it. Raises ConfigError for a line that is not a pair."""
     given: dict[str, str] = {}
     for line in logical_lines(text):
         try:
@@ -217,7 +217,7 @@ def _provided(given: Mapping[str, str], where: str, faults: list[ReconcilerError
 
 
 def _replacement(what: str, found: re.Match[str]) -> str:
-    """What stands for a placeholder: a reference of this product's, or the value. Raises ConfigError if neither can."""
+    """The replacement of a placeholder: a reference of this product's, or the value. Raises ConfigError without one."""
     provider, path, key = found["provider"], found["path"], found["key"]
     placeholder = f"${{{provider}:…}}"  # what follows may be a default, and a secret
     instead = "Write ${NAME} in its place and set NAME in the environment, or file:PATH of a file that holds it alone."

@@ -68,7 +68,7 @@ def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> N
     """Report topics that a start would leave unread as a failure, and topics that the job ignores as a fact."""
     subject, found = f"job {job.name}", find_unlisted(config, job, store)
     if found.topics:
-        trials.fail(subject, f"It does not list all of its topics: the store has {found.what}.", found.way_out)
+        trials.fail(subject, f"The job does not list all of its topics: the store has {found.what}.", found.way_out)
     if found.ignored:
         trials.ok(subject, f"the store has {offsets_of(found.ignored)}, which the job ignores (ignore_topics)")
     if found.unknown:
@@ -118,7 +118,7 @@ def _unrecorded(config: Config, job: Job, bare: Sequence[Row]) -> list[Row]:
     if config.state is None or not bare:
         return list(bare)
     known: set[tuple[TopicPartition, int]] = set()
-    with suppress(ReconcilerError), closing(open_state(config.state)) as store:  # which is tried by itself
+    with suppress(ReconcilerError), closing(open_state(config.state)) as store:  # which is tried separately
         state = JobState(store, job.name)
         here = state.location() or first(job.home)
         names = {stream: name for name, stream in config.topics.naming.by_name(job.streams, here.cluster).items()}
@@ -130,8 +130,8 @@ def _unrecorded(config: Config, job: Job, bare: Sequence[Row]) -> list[Row]:
 
 
 def _none_of(subject: str, where: str, topics: Sequence[str], trials: Trials) -> None:
-    """A failover would stop for a topic with records and without any row, unless the job is called new."""
-    next_step = "If the job has run, check that store, group and topics are as the job has them."
+    """Report topics without any row: with records they stop a failover, unless the job is declared new."""
+    next_step = "If the job has run, check its store, group and topics."
     trials.warn(subject, f"{where}: there is no stored offset for {', '.join(topics)}.", next_step)
 
 
@@ -190,7 +190,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The subject of a trial, a sentence about it, what to do next, and the exit code of a failure."""
+    """A trial's subject, a sentence about it, the next step, and the exit code of a failure."""
 
     level: Level
     subject: str
@@ -200,7 +200,7 @@ class TrialResult:
 
 
 class Trials:
-    """Collects results in order; one that is found twice is kept once."""
+    """Collects results in order, each once."""
 
     def __init__(self) -> None:
         self.found: list[TrialResult] = []

@@ -23,11 +23,11 @@ from reconciler.kafka.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
 MOST_PARTITIONS = 20
-"""Partitions of a topic whose records are looked at."""
+"""The most partitions of a topic whose records are sampled."""
 MOST_GROUPS = 100
-"""Groups whose offsets are asked for, where none is named."""
+"""The most groups whose offsets are read, if none is named."""
 _TRIES = 5
-"""Reads of a partition: markers and gaps make them short."""
+"""The most reads of a partition: markers and gaps make them short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ def description(job: FoundJob, stored: FoundStore) -> str:
 
 
 def left_out(job: FoundJob) -> str:
-    """A job that started without a topic that it reads would skip it, and no check of this file could tell."""
+    """A sentence on topics that are left out: a job that reads one would skip it, and no check could show that."""
     return (
-        f"The group has offsets of topics, too, that are not mirrored here: {some(job.not_mirrored, 10)}. If the job "
+        f"The group also has offsets of topics that are not mirrored here: {some(job.not_mirrored, 10)}. If the job "
         "reads them, add them to its topics, and have them mirrored."
     )
 
@@ -216,15 +216,15 @@ def propose(sample: Sample) -> Proposal:
     records = [record for each in sample.values() for record in each]
     why_time = (_STAMPED,) if any(record.append_time for record in records) else ()
     if len(records) < 2:
-        seen = "No record was there to be looked at" if not records else "One record was there to be looked at"
-        return Proposal(NONE, (f"{seen}: what tells them apart is not known.",))
+        seen = "There was no record to look at" if not records else "There was only one record to look at"
+        return Proposal(NONE, (f"{seen}, so what distinguishes them is not known.",))
     candidates = sorted((_judge(spec, sample) for spec in _specs(records)), key=_rank)
     best = next((each for each in candidates if each.tells_apart and each.is_more_than_a_fingerprint), None)
     named = [best] if best is not None else []
     named += [each for each in candidates if each is not best and each.present][: MOST_NAMED - len(named)]
     why = [each.words for each in named]
     if best is None:
-        why.append("no id was found that is sure to stay one: a fingerprint of key and value is used, and the time")
+        why.append("no field is certain to be an id: a fingerprint of key and value is used, with the time")
     return Proposal(best.spec if best else NONE, (*why, *why_time), framed=are_framed(records))
 
 
@@ -273,7 +273,7 @@ def _places(record: Record) -> Iterator[tuple[str, object]]:
 
 
 def _specs(records: Sequence[Record]) -> list[str]:
-    """Every possible id of these records, each once; a time is none."""
+    """Every possible id of these records, each once; a time is not an id."""
     found = dict.fromkeys(
         spec
         for record in records

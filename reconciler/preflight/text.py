@@ -16,7 +16,7 @@ from reconciler.preflight.survey import NONE, Proposal
 
 COLUMNS = 100
 UNNAMED_HOME = "home"
-"""The source's name, where no mirror gives it one: its topics keep their names."""
+"""The source's name if no mirror gives it one: its topics keep their names."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -63,7 +63,7 @@ def config_text(found: Proposed) -> str:
 def _lines(found: Proposed) -> Iterator[str]:
     yield from _comment(
         f"Written by reconciler init {found.version} from what it found at {found.servers} (cluster "
-        f"{found.cluster_id}). Look it through, then run: reconciler config check. Every key: "
+        f"{found.cluster_id}). Review it, then run: reconciler config check. Every key: "
         "docs/reference/configuration.md"
     )
     if found.needed:
@@ -71,7 +71,7 @@ def _lines(found: Proposed) -> Iterator[str]:
     yield from _source(found)
     yield ""
     yield f"[clusters.{_key(found.name)}]"
-    yield from _comment("The other cluster, where jobs go on after a failover.")
+    yield from _comment("The other cluster, where jobs continue after a failover.")
     yield f"bootstrap_servers = {quoted(found.servers)}"
     if found.client:
         yield ""
@@ -137,7 +137,7 @@ def _state(found: Proposed) -> Iterator[str]:
 
 
 def _policy(function: str) -> Iterator[str]:
-    """``function``: what makes the login's tokens, as ``python:MODULE:FUNCTION``; empty if nothing does."""
+    """The table; ``function`` makes the login's tokens, as ``python:MODULE:FUNCTION``; empty if there is none."""
     yield ""
     yield from _comment("Findings that start without a decision. These are the defaults.")
     yield "[policy]"
@@ -170,7 +170,7 @@ def _job(job: ProposedJob, home: str) -> Iterator[str]:
     mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
     yield f"id = {quoted(job.identity.id)}{mark}"
     if job.identity.framed:
-        yield 'frame = "confluent"    # a schema registry\'s frame is no content: another registry has other ids'
+        yield 'frame = "confluent"    # another registry gives schemas other ids'
     if job.identity.id not in (NONE, "key"):
         yield from _comment("Only if no two records of a partition ever share an id, whatever a producer retries:")
         yield "# unique_ids = true"

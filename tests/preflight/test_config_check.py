@@ -257,7 +257,7 @@ def test_a_topic_that_the_job_does_not_list_is_the_configurations_fault(
     found = look(LEAST, destination)
     assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job clicks") == [
-        'It does not list all of its topics: the store has 2 offsets of "orders".'
+        'The job does not list all of its topics: the store has 2 offsets of "orders".'
     ]
     ignoring = look(LEAST.replace('["events"]', '["events"]\nignore_topics = ["orders"]'), destination)
     assert ignoring.exit_code is ExitCode.OK
@@ -415,7 +415,7 @@ def test_where_each_job_lives_is_shown_with_the_state_store(
     found = local(section)
     assert found.messages(Level.WARN, "state") == ["Only this machine's hooks see a SQLite file."]
     (said,) = found.messages(Level.OK, "job clicks")
-    assert said == "where it lives is not recorded: its first start, or reconciler move --to a, does that"
+    assert said == "where it lives is not recorded: its first start, or reconciler move --to a, records it"
     for to, lives in ((None, "lives on a"), ("b", "is moving to b from a")):
         with_state(path, to=to)
         (said,) = local(section).messages(Level.OK, "job clicks")

@@ -237,11 +237,11 @@ def test_a_topic_that_a_job_reads_and_that_is_not_mirrored_is_named(
     init = ("init", "--bootstrap-servers", "kafka-b:9092", "--alias", "a", *store)
     ended = world.run(*init, "-o", "made.toml")
     assert ended.code == 0
-    said = "The group has offsets of topics, too, that are not mirrored here: gone. If the job reads them, add them to "
+    said = "The group also has offsets of topics that are not mirrored here: gone. If the job reads them, add them to "
     assert f"stuck: {said}" in ended.err
     made = world.read("made.toml")
     assert 'topics = ["bare", "cut", "fewer", "short"]' in made
-    assert "The group has offsets of topics, too, that are not mirrored here: gone." in made.replace("\n# ", " ")
+    assert "The group also has offsets of topics that are not mirrored here: gone." in made.replace("\n# ", " ")
     chosen = world.run(*init, "--topic", "bare", "-o", "bare.toml")
     assert (chosen.code, "not mirrored" in chosen.err + world.read("bare.toml")) == (0, False)
 
