@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from reconciler.config.addresses import (
     SINK_SCHEMES,
     scheme_of,
 )
+from reconciler.config.avro import Properties
 from reconciler.config.identity import IdentitySettings, identity_from_settings
 from reconciler.config.included import with_included
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
@@ -166,6 +168,7 @@ class _Reader:
         self._homes = homes
         self._faults = faults
         self._identities: dict[IdentitySettings, Identity] = {}
+        self._registry: Properties = ()
         self._path = path
         self._doubt = doubt
         self._place_of = cache(place_of)
@@ -184,6 +187,7 @@ class _Reader:
         watch = sections.watch(root.table("watch"))
         metrics = sections.names(root.table("metrics"), MetricsSettings)
         mirror = sections.names(root.table("mirror"), MirrorSettings)
+        self._registry = sections.registry(root, self._faults)
         jobs = self._jobs(naming, clusters, state)
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
@@ -318,11 +322,17 @@ class _Reader:
         timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
         unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
         carried, frame = table.text("source_offset", "none"), table.text("frame", "none")
+        schema = sections.schema_text(table)
         if not may_be_used or table.is_faulty("id"):
             id = "key"  # any id will do: it lets the faults of the other settings be collected
         try:
             # Jobs with equal settings share one identity, so that their equal questions are asked once.
-            settings = IdentitySettings(timestamp, id, order, unit, unique, carried, frame)
+            settings = IdentitySettings(timestamp, id, order, unit, unique, carried, frame, schema)
+            if settings.is_avro:
+                settings = replace(settings, registry=self._registry)
+            elif schema != "none" and not table.is_faulty("schema"):
+                problem = 'is for Avro, and nothing here is read by "avro:".'
+                table.fault("schema", problem, 'Set id = "avro:$.path", too.')
             identity = self._identities.setdefault(settings, identity_from_settings(settings))
         except ConfigError as error:
             for each in (error, *error.others):

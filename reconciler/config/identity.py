@@ -1,7 +1,8 @@
 """From a job's ``[jobs.identity]`` to functions that read a record's timestamp and id.
 
 The functions return None for anything that is missing or unreadable (a tombstone, broken JSON, a missing header, a
-user's function that raises): a poisoned record is not the anchor, and must not stop a reconciliation.
+user's function that raises): a poisoned record is not the anchor, and must not stop a reconciliation. Only the schema
+of an Avro value may not be missing: then they raise (``avro.Decoder``).
 """
 
 from __future__ import annotations
@@ -12,11 +13,21 @@ import logging
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from reconciler.core.anchors import Identity, IdOrder, Record, is_framed, record_timestamp, unframed
+from reconciler.config.avro import Decoder, Properties, plain
+from reconciler.core.anchors import (
+    Identity,
+    IdOrder,
+    Record,
+    is_framed,
+    last_header,
+    record_timestamp,
+    unframed,
+    unframed_key,
+)
 from reconciler.core.errors import ConfigError, ReconcilerError, together
 
 log = logging.getLogger(__name__)
@@ -26,6 +37,8 @@ UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 _STEP = re.compile(r"\.([^.\[\]\\'\"][^.\[\]\\]*)|\['([^'\\]+)'\]|\[(\d+)\]")
 _PATH = re.compile(r"\$(?:\.[^.\[\]\\'\"][^.\[\]\\]*|\['[^'\\]+'\]|\[\d+\])+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 _FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
 
 Steps = tuple[str | int, ...]
@@ -43,6 +56,14 @@ class IdentitySettings:
     unique_ids: bool = False
     source_offset: str = "none"
     frame: str = "none"
+    schema: str = "none"
+    """The text of the Avro schema of all values."""
+    registry: Properties = field(default=(), repr=False)
+    """With its login: not for files."""
+
+    @property
+    def is_avro(self) -> bool:
+        return any(spec.startswith("avro:") for spec in (self.timestamp, self.id, self.source_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +102,13 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
     framed = settings.frame == "confluent"
     if settings.unique_ids and settings.id == "none":
         faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
-    timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit))
-    id_of = _made(faults, lambda: _id_function(settings.id, framed=framed))
-    source_value_of = _made(faults, lambda: _source_value_function(settings.source_offset))
+    decode = Decoder(settings.registry, None if settings.schema == "none" else settings.schema, framed=framed)
+    if settings.is_avro and settings.schema == "none" and not settings.registry:
+        hint = 'Add [registry] url = "http://host:8081", or the schema\'s file: [jobs.identity] schema.'
+        faults.append(ConfigError('"avro:" needs a schema, and none is named.', hint=hint))
+    timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit, decode))
+    id_of = _made(faults, lambda: _id_function(settings.id, decode, framed=framed))
+    source_value_of = _made(faults, lambda: _source_value_function(settings.source_offset, decode))
     if faults or timestamp_of is None:
         raise together(faults)
     return SpecifiedIdentity(
@@ -113,9 +138,8 @@ def _made(faults: list[ReconcilerError], make: Callable[[], T]) -> T | None:
 def _name(spec: str) -> str:
     """The part of a record that a setting names, in words."""
     kind, _, rest = spec.partition(":")
-    return {"header": f'the header "{rest}"', "json": f"a value at {rest}", "python": f"an id by {rest}"}.get(
-        kind, f"a {kind}"
-    )
+    names = {"header": f'the header "{rest}"', "python": f"an id by {rest}"}
+    return names.get(kind) or (f"a value at {rest}" if kind in ("json", "avro") else f"a {kind}")
 
 
 def settings_of(identity: Identity) -> IdentitySettings:
@@ -123,54 +147,66 @@ def settings_of(identity: Identity) -> IdentitySettings:
     return identity.settings if isinstance(identity, SpecifiedIdentity) else IdentitySettings()
 
 
-def may_read_headers(identity: Identity) -> bool:
-    """True if the identity is, or may be, read off a record's headers: a Python function gets them too."""
-    settings = settings_of(identity)
+def may_read_headers(settings: IdentitySettings) -> bool:
+    """True if the identity is, or may be, read off a record's headers: a Python function gets them too, and they may
+    name an Avro value's schema.
+    """
     specs = (settings.timestamp, settings.id, settings.source_offset)
-    return any(spec.startswith(("header:", "python:")) for spec in specs)
+    return any(spec.startswith(("header:", "python:", "avro:")) for spec in specs)
 
 
-def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:
+def _timestamp_function(spec: str, unit: str, decode: Decoder) -> Callable[[Record], int | None]:
     if spec == "record":
         return record_timestamp
-    if (value_of := _value_function(spec)) is not None:
+    if (value_of := _value_function(spec, decode)) is not None:
         return lambda record: _epoch_ms(value_of(record), unit)
-    raise ConfigError(f'timestamp = "{spec}" is not known: use "record", "json:$.path" or "header:NAME".')
-
-
-def _id_function(spec: str, *, framed: bool) -> Callable[[Record], bytes | None] | None:
-    if spec == "none":
-        return None
-    if spec == "key":
-        return (lambda record: unframed(record.key)) if framed else (lambda record: record.key)
-    kind, _, rest = spec.partition(":")
-    if kind == "header" and rest:  # the usual id, and it is read off many records: without another call
-        return lambda record: _header(record, rest)
-    if (value_of := _value_function(spec)) is not None:
-        return lambda record: json_text(value_of(record))
-    if kind == "python":
-        return _guarded(load_function("id", spec))
     raise ConfigError(
-        f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
+        f'timestamp = "{spec}" is not known: use "record", "json:$.path", "avro:$.path" or "header:NAME".'
     )
 
 
-def _source_value_function(spec: str) -> Callable[[Record], object] | None:
+def _id_function(spec: str, decode: Decoder, *, framed: bool) -> Callable[[Record], bytes | None] | None:
     if spec == "none":
         return None
-    if (value_of := _value_function(spec)) is not None:
+    if spec == "key":
+        return unframed_key if framed else (lambda record: record.key)
+    kind, _, rest = spec.partition(":")
+    if kind == "header" and rest:  # the usual id, and it is read off many records: without another call
+        return lambda record: last_header(record, rest)
+    if (value_of := _value_function(spec, decode)) is not None:
+        return lambda record: json_text(plain(value_of(record)))
+    if kind == "python":
+        return _guarded(load_function("id", spec))
+    raise ConfigError(
+        f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path", "avro:$.path" or '
+        '"python:module:function".'
+    )
+
+
+def _source_value_function(spec: str, decode: Decoder) -> Callable[[Record], object] | None:
+    if spec == "none":
+        return None
+    if (value_of := _value_function(spec, decode)) is not None:
         return value_of
-    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME" or "json:$.path".')
+    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME", "json:$.path" or "avro:$.path".')
 
 
-def _value_function(spec: str) -> Callable[[Record], object] | None:
-    """Reads the bytes of ``header:NAME`` or the value at ``json:$.path``. None for a setting of another kind."""
+def _value_function(spec: str, decode: Decoder) -> Callable[[Record], object] | None:
+    """Reads the bytes of ``header:NAME``, or the value at ``json:$.path`` or ``avro:$.path``. None for another kind."""
     kind, _, rest = spec.partition(":")
     if kind == "header" and rest:
-        return lambda record: _header(record, rest)
+        return lambda record: last_header(record, rest)
     if kind == "json":
-        steps = _json_steps(spec, rest)
-        return lambda record: _json_value(record.value, steps)
+        steps = _path_steps(spec, rest)
+        return lambda record: _at(_json_value(record.value), steps)
+    if kind == "avro":
+        steps = _path_steps(spec, rest)
+        return lambda record: _at(decode(record), steps)
+    if kind == "protobuf":
+        raise ConfigError(
+            f'"{spec}": Protobuf is not decoded here.',
+            hint='Write a function that parses the message: id = "python:module:function".',
+        )
     return None
 
 
@@ -186,13 +222,14 @@ def json_text(value: object) -> bytes | None:
         return None
 
 
-def _json_steps(spec: str, path: str) -> Steps:
+def _path_steps(spec: str, path: str) -> Steps:
     found = _STEP.findall(path) if _PATH.fullmatch(path) else []
     # Elsewhere a star is every member: taken for a name, no record would have it.
     if not found or any(name == "*" for name, _, _ in found):
+        kind = spec.partition(":")[0]
         raise ConfigError(
-            f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]", and a '
-            "name with dots like \"json:$['trace.id']\"."
+            f'"{spec}" is not a path this product reads: write it like "{kind}:$.meta.id" or "{kind}:$.items[0]", and '
+            f"a name with dots like \"{kind}:$['trace.id']\"."
         )
     return tuple(name or quoted or int(index) for name, quoted, index in found)
 
@@ -203,10 +240,14 @@ def json_step(name: str) -> str | None:
     return step if _STEP.fullmatch(step) and name != "*" else None
 
 
-def _json_value(payload: bytes | None, steps: Steps) -> object:
+def _json_value(payload: bytes | None) -> object:
     value = _parsed(payload)
     if value is None and is_framed(payload):  # JSON text does not begin with a byte 0
         value = _parsed(unframed(payload))
+    return value
+
+
+def _at(value: object, steps: Steps) -> object:
     for step in steps:
         if isinstance(step, str) and isinstance(value, dict):
             value = value.get(step)
@@ -222,14 +263,6 @@ def _parsed(payload: bytes | None) -> object:
         return None if payload is None else json.loads(payload)
     except (ValueError, RecursionError):
         return None
-
-
-def _header(record: Record, name: str) -> bytes | None:
-    """The last header of that name, as Kafka's ``lastHeader`` does."""
-    for key, value in reversed(record.headers):
-        if key == name:
-            return value
-    return None
 
 
 def _epoch_ms(value: object, unit: str) -> int | None:
@@ -249,6 +282,8 @@ def _any_epoch_ms(value: object, unit: str) -> int | None:
             return None
     if isinstance(value, bool) or value is None:
         return None
+    if isinstance(value, datetime):  # of an Avro schema, which gives its unit
+        return None if value.tzinfo is None else (value - _EPOCH) // _MS
     if isinstance(value, str):
         text = value
         try:

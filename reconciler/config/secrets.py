@@ -29,6 +29,8 @@ from reconciler.fileio import why
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "file:"
 _SECRET_KEY = re.compile(r"(password|passwd|passphrase|pwd|secret|token|key\.pem|jaas\.config)$", re.IGNORECASE)
+_USER_INFO = "user.info"
+"""The end of a key with ``NAME:PASSWORD``."""
 _SECRET_WORD = re.compile(r"pass|pwd|secret|token|credential|key", re.IGNORECASE)
 _ASSIGNED = re.compile(r"""(?:password|passwd|passphrase|pwd|secret|token)\s*=\s*["']?([^"'\s;,&#]+)""", re.IGNORECASE)
 """``password="…"`` within a value, as in JAAS, connection strings, and an address's parameters."""
@@ -141,6 +143,8 @@ def _secret_parts(key: str, text: str) -> Iterator[str]:
     """The secret parts of a value, by the name of its key and by their place in an address or an assignment."""
     if text and _SECRET_KEY.search(key):
         yield text
+    elif key.endswith(_USER_INFO):
+        yield text.partition(":")[2] or text
     elif "://" in text:
         _, colon, password = split(text).user.partition(":")
         if colon and password:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations
+from pathlib import Path
 from typing import Any, TypeVar
 
 from reconciler.config.addresses import BROKERS_TOO, are_brokers, shared_brokers
+from reconciler.config.avro import NUMBERS, Properties
 from reconciler.config.settings import (
     Cluster,
     MetricsSettings,
@@ -20,11 +23,14 @@ from reconciler.config.settings import (
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Faults, Table, Unknown
 from reconciler.core.question import TOPIC_NAME, TopicPolicy, TopicTemplate
+from reconciler.fileio import why
 from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 """It is a part of topics' names."""
+_URL = re.compile(r"https?://[^/]")
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?")
 _ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'
 
 
@@ -71,6 +77,35 @@ def _refuse_one_cluster(one: Cluster, other: Cluster, faults: Faults) -> None:
     elif are_brokers(servers) and are_brokers(others) and (shared := shared_brokers(servers, others)):
         problem = f"{both} both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
         faults.add(problem, "Correct one of them.")
+
+
+def registry(root: Table, faults: Faults) -> Properties:
+    """``[registry]``: the keys of confluent-kafka's client of schema registries. Empty if it is left out."""
+    found = root.mapping("registry")
+    if not found:
+        return ()
+    urls = found.get("url", "")
+    if not isinstance(urls, Unknown) and not all(_URL.match(each.strip()) for each in urls.split(",")):
+        # The text is not repeated: it may hold a login.
+        faults.add("[registry] url is not the address of a schema registry.", 'Write it like "http://host:8081".')
+    for name in sorted({*found} & {*NUMBERS}):
+        if _NUMBER.fullmatch(found[name]) is None and not isinstance(found[name], Unknown):
+            faults.add(f"[registry] {name} is not a number.", "Correct it.")
+    return tuple(sorted(found.items()))
+
+
+def schema_text(table: Table) -> str:
+    """A job's ``schema``, as the text of an Avro schema: it is given by its file's path, or is that text."""
+    given: str = table.text("schema", "none")
+    if given == "none" or isinstance(given, Unknown):
+        return given
+    try:
+        text = given if given.lstrip()[:1] in ("{", "[") else Path(given).read_text(encoding="utf-8-sig")
+        json.loads(text)
+        return text
+    except (OSError, ValueError) as error:
+        table.fault("schema", f"cannot be read: {why(error)}.", "Name the file of an Avro schema (.avsc).")
+        return "null"  # any will do: it lets the faults of the other settings be collected
 
 
 def search(table: Table) -> SearchSettings:

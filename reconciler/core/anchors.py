@@ -51,6 +51,26 @@ def is_framed(part: bytes | None) -> bool:
     return part is not None and len(part) >= FRAME_BYTES and part[0] == 0
 
 
+KEY_SCHEMA, VALUE_SCHEMA = "__key_schema_id", "__value_schema_id"
+"""Headers in which newer serializers name the schema; key or value then have no frame."""
+
+
+def last_header(record: Record, name: str) -> bytes | None:
+    """The last header of that name, as Kafka's ``lastHeader`` does."""
+    for key, value in reversed(record.headers):
+        if key == name:
+            return value
+    return None
+
+
+def unframed_key(record: Record) -> bytes | None:
+    return unframed(record.key) if last_header(record, KEY_SCHEMA) is None else record.key
+
+
+def unframed_value(record: Record) -> bytes | None:
+    return unframed(record.value) if last_header(record, VALUE_SCHEMA) is None else record.value
+
+
 def has_fingerprint(record: Record, wanted: str) -> bool:
     """True if ``wanted`` is the record's, with its frames or without them."""
     if wanted == fingerprint(record.key, record.value):
@@ -294,7 +314,8 @@ class IdOrder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How to read a record's identity. The callables never raise: they return None for "not there".
+    """How to read a record's identity. The callables return None for "not there", and raise only a ReconcilerError: for
+    a schema that cannot be had.
 
     ``timestamp_of`` gives epoch ms, ``id_of`` the id's bytes. ``record_time`` is True when ``timestamp_of`` is the
     record's own Kafka timestamp, which is what a broker's time lookup knows. ``unique_ids``: no two records of a source
@@ -338,7 +359,7 @@ class Identity:
 
     def fingerprint_of(self, record: Record) -> str:
         if self.framed:
-            return fingerprint(unframed(record.key), unframed(record.value))
+            return fingerprint(unframed_key(record), unframed_value(record))
         return fingerprint(record.key, record.value)
 
 

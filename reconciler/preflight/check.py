@@ -10,7 +10,7 @@ from contextlib import closing
 from reconciler.clock import stamp
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import settings_of
-from reconciler.core.anchors import Record, real_topic_id
+from reconciler.core.anchors import Identity, Record, real_topic_id
 from reconciler.core.carried_numbers import reader_of
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.core.text import command, counted
@@ -169,29 +169,35 @@ def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
 
 def _identity(config: Config, job: Job, known: Mapping[str, TopicInfo], reader: LogReader, trials: Trials) -> None:
     """Warn where a job's records do not have an id, a time or a source's offset as the configuration says."""
-    subject, identity, settings = f"job {job.name}", job.identity, settings_of(job.identity)
+    subject, partitions = f"job {job.name}", []
     with trials.trying(subject, only_warn=True):
         names = [name for topic in job.topics if (name := config.topics.destination_of(topic)) in known]
-        partitions = [list(found) for found in sample(reader, names, RECORDS).values() if found]
-        records = [record for found in partitions for record in found]
-        if not records:
-            return
-        if not identity.framed and are_framed(records):
-            message = "the values of its records are framed by a schema registry, and another one may number schemas "
-            trials.warn(subject, f"{message}differently.", 'Add to its [jobs.identity]: frame = "confluent"')
-        readers: dict[str, tuple[str, Callable[[Record], object] | None, str]] = {
-            "id": (settings.id, identity.id_of, identity.id_name),
-            "timestamp": (settings.timestamp, identity.timestamp_of, identity.time_name),
-        }
-        for setting, (spec, read, name) in readers.items():
-            if spec != "record" and read is not None and all(read(record) is None for record in records):
-                dots = "; a name with dots is written like json:$['trace.id']" if spec.startswith("json:") else ""
-                message = f'{setting} = "{spec}": none of the {len(records):,} records read has {name}.'
-                trials.warn(subject, message, f"Correct [jobs.identity] {setting}{dots}.")
-        carried = [reader_of(identity, each) for each in partitions] if identity.source_value_of is not None else []
-        if why := next((each for each in carried if isinstance(each, str)), None):
-            message = f'source_offset = "{settings.source_offset}": {why}.'
-            trials.warn(subject, message, "Correct [jobs.identity] source_offset.")
+        partitions = [found for found in sample(reader, names, RECORDS).values() if found]
+    with trials.trying(subject):  # without a schema no command can read the ids of Avro records
+        if partitions:
+            _judge_records(subject, job.identity, partitions, trials)
+
+
+def _judge_records(subject: str, identity: Identity, partitions: Sequence[Sequence[Record]], trials: Trials) -> None:
+    records = [record for found in partitions for record in found]
+    settings = settings_of(identity)
+    if not identity.framed and are_framed(records):
+        message = "the values of its records are framed by a schema registry, and another one may number schemas "
+        trials.warn(subject, f"{message}differently.", 'Add to its [jobs.identity]: frame = "confluent"')
+    readers: dict[str, tuple[str, Callable[[Record], object] | None, str]] = {
+        "id": (settings.id, identity.id_of, identity.id_name),
+        "timestamp": (settings.timestamp, identity.timestamp_of, identity.time_name),
+    }
+    for setting, (spec, read, name) in readers.items():
+        if spec != "record" and read is not None and all(read(record) is None for record in records):
+            kind = spec.partition(":")[0]
+            dots = f"; a name with dots is written like {kind}:$['trace.id']" if kind in ("json", "avro") else ""
+            message = f'{setting} = "{spec}": none of the {len(records):,} records read has {name}.'
+            trials.warn(subject, message, f"Correct [jobs.identity] {setting}{dots}.")
+    carried = [reader_of(identity, each) for each in partitions] if identity.source_value_of is not None else []
+    if why := next((each for each in carried if isinstance(each, str)), None):
+        message = f'source_offset = "{settings.source_offset}": {why}.'
+        trials.warn(subject, message, "Correct [jobs.identity] source_offset.")
 
 
 # ---------------------------------------------------------------- names, and where the jobs live

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME")
 """Set where spark-submit or a cluster configures Spark."""
+_OWN_ERROR = re.compile(r"^reconciler\.core\.errors\.\w+: (.+)$", re.MULTILINE)
 DATA_LOSS = "Some data may have been lost"
 """In Spark's message where ``failOnDataLoss`` ends a query (3.5 to 4.3)."""
 
@@ -71,8 +72,10 @@ def own_session(name: str, settings: Mapping[str, str], *, tell: Callable[[str],
 
 
 def spark_message(error: BaseException) -> str:
-    """The first line of an exception from Spark, without a full stop."""
+    """The first line of an exception from Spark, without a full stop; or what this product said in a task."""
     text = str(getattr(error, "java_exception", None) or error).strip()
+    if (own := _OWN_ERROR.search(text)) is not None:
+        return own[1].rstrip(".")
     return (text.splitlines() or [type(error).__name__])[0].rstrip(".")
 
 

@@ -17,7 +17,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ def job(
             raise ConfigError("job() got a configuration, and no job.", hint=f'Name the job: job("{config}", "NAME")')
         env = {**env, **start_here(config, name, env, wait_s=wait, plans=plans)}
     given = start if start is not None else handed_over(env)
-    store, client = logins(given, env)
+    store, client, registry = logins(given, env)
+    given = replace(given, identity=replace(given.identity, registry=registry))
     found = Job(given, JobState(open_state(store), given.job, given.config), client)
     found.require_here()
     return found
@@ -147,7 +148,7 @@ class Job:
             "startingOffsets": whole.starting_offsets(),
             "failOnDataLoss": "true",  # with "false" Spark silently jumps over what is gone
         }
-        if may_read_headers(identity_from_settings(self.start.identity)):
+        if may_read_headers(self.start.identity):
             chosen["includeHeaders"] = "true"
         return spark.readStream.format("kafka").options(**chosen, **given).load()
 

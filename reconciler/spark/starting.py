@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.config.addresses import without_secrets
+from reconciler.config.avro import Properties
 from reconciler.config.file import any_home, load_config
+from reconciler.config.identity import settings_of
 from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
 from reconciler.core.question import StartAt, StartPlace
@@ -68,22 +70,23 @@ def handed_over(env: Mapping[str, str]) -> Start:
     return found
 
 
-def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The state store's address with its login, and librdkafka properties for the start's cluster.
+def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str], Properties]:
+    """The state store's address with its login, librdkafka properties for the start's cluster, and the registry's.
 
     A start has no secrets: they come from the configuration that it names. Raises ConfigError for one with faults.
     """
     if start.config is None:
-        return start.store, {}
+        return start.store, {}, ()
     if not os.path.exists(start.config):
         log.warning("The configuration %s is not on this machine: its logins are not used.", start.config)
-        return start.store, {}
+        return start.store, {}, ()
     config = load_config(Path(start.config), environ, any_home)
     cluster = config.clusters.get(start.cluster)
     client = {} if cluster is None else dict(cluster.client)
     client.pop("bootstrap.servers", None)  # the start has them
     is_same = config.state is not None and without_secrets(config.state) == start.store
-    return config.state if is_same and config.state else start.store, client
+    registry = next((settings_of(each.identity).registry for each in config.jobs if each.name == start.job), ())
+    return config.state if is_same and config.state else start.store, client, registry
 
 
 # ---------------------------------------------------------------- the hook's work, in this process

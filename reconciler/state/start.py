@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from reconciler.config.identity import IdentitySettings
@@ -85,7 +85,7 @@ def dump(start: Start) -> str:
         "stay": start.stay,
         "topics": {name: str(stream) for name, stream in start.topics.items()},
         "offsets": by_topic(start.offsets),
-        "identity": asdict(start.identity),
+        "identity": {name: getattr(start.identity, name) for name in _IDENTITY},
         "new": None if start.new is None else start.new.place.value,
         "new_time_ms": None if start.new is None else start.new.timestamp_ms,
         "cluster_id": start.cluster_id,
@@ -170,11 +170,12 @@ def _topic_ids(value: object) -> dict[str, tuple[str, ...]]:
 
 
 def _identity(value: object) -> IdentitySettings:
-    names = [each.name for each in fields(IdentitySettings)]
-    found = Fields(value, "identity", frozenset(names))
-    settings: dict[str, Any] = {name: found.text(name) for name in names if name != "unique_ids"}
+    found = Fields(value, "identity", frozenset(_IDENTITY))
+    settings: dict[str, Any] = {name: found.text(name) for name in _IDENTITY if name != "unique_ids"}
     return IdentitySettings(**settings, unique_ids=found.flag("unique_ids"))
 
 
+_IDENTITY = tuple(each.name for each in fields(IdentitySettings) if each.name != "registry")
+"""The registry may have a login."""
 _TEXTS = ("job", "cluster", "bootstrap_servers", "store", "store_id")
 _FIELDS = frozenset(each.name for each in fields(Start)) | {"format", "new_time_ms"}

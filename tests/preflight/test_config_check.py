@@ -513,6 +513,17 @@ def test_records_that_do_not_have_what_the_identity_names_are_a_warning(
     assert (message, next_step) in [(each.message, each.next_step) for each in found.found if each.level is Level.WARN]
 
 
+def test_a_registry_that_does_not_answer_is_a_failure(look: Callable[..., Tries]) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry")
+    log = MemoryLog("b", {"a.events": 1})
+    log.partition("a.events", 0).append(1, b"k", FRAME + b"avro")
+    registry = '[registry]\nurl = "http://127.0.0.1:1"\n"max.retries" = 0\n'
+    found = look(f'{registry}{LEAST}[jobs.identity]\nid = "avro:$.id"\nframe = "confluent"\n', log)
+    (failure,) = found.messages(Level.FAIL, "job clicks")
+    assert "The schema registry http://127.0.0.1:1 did not answer" in failure
+    assert found.exit_code is ExitCode.UNREACHABLE
+
+
 def test_records_that_have_what_the_identity_names_are_not_mentioned(look: Callable[..., Tries]) -> None:
     log = MemoryLog("b", {"a.events": 2})
     for number in range(3):

@@ -172,15 +172,27 @@ def test_logins_come_from_the_configuration_that_the_start_names(tmp_path: Path)
     config.write_text(CONFIG)
     start, environment = replace(START, store="postgresql://ops/state", config=str(config)), {"PASSWORD": "hunter22"}
     login = {"sasl.username": "me", "sasl.password": "hunter22"}
-    assert logins(start, environment) == ("postgresql://me:hunter22@ops/state", login)
+    assert logins(start, environment) == ("postgresql://me:hunter22@ops/state", login, ())
     elsewhere = replace(start, store="postgresql://elsewhere/state", cluster="a")
-    assert logins(elsewhere, environment) == ("postgresql://elsewhere/state", {})
+    assert logins(elsewhere, environment) == ("postgresql://elsewhere/state", {}, ())
     with pytest.raises(ConfigError, match="PASSWORD"):
         logins(start, {})
 
 
+def test_a_registry_login_is_not_in_the_start_but_in_the_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "reconciler.toml"
+    registry = '[registry]\nurl = "http://r"\n"basic.auth.user.info" = "me:${PASSWORD}"\n'
+    config.write_text(f'{registry}{CONFIG}[jobs.identity]\nid = "avro:$.id"\n')
+    properties = (("basic.auth.user.info", "me:hunter22"), ("url", "http://r"))
+    assert logins(replace(START, config=str(config)), {"PASSWORD": "hunter22"})[2] == properties
+    identity = IdentitySettings(id="avro:$.id", registry=properties)
+    text = dump(replace(START, identity=identity))
+    assert "hunter22" not in text
+    assert load(text, "start.json").identity == replace(identity, registry=())
+
+
 def test_a_configuration_that_is_on_another_machine_is_done_without(tmp_path: Path) -> None:
-    assert logins(replace(START, config=str(tmp_path / "gone.toml")), {}) == ("memory:x", {})
+    assert logins(replace(START, config=str(tmp_path / "gone.toml")), {}) == ("memory:x", {}, ())
 
 
 # ---------------------------------------------------------------- the file
