@@ -43,9 +43,8 @@ from reconciler.config.streams import Naming
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError, together
-from reconciler.core.question import Behind, NoAnchor, StartAt, StartPlace
+from reconciler.core.question import StartAt, StartPlace
 from reconciler.fileio import why
-from reconciler.plan.document import StartPolicy
 
 __all__ = [
     "Cluster",
@@ -172,6 +171,7 @@ class _Reader:
         self._path = path
         self._doubt = doubt
         self._place_of = cache(place_of)
+        self._search, self._policy = SearchSettings(), PolicySettings()
         self._modules: tuple[str, ...] | None = ()
         """Python modules that the file may name. None where that cannot be said: none is imported then, nor refused."""
 
@@ -180,8 +180,8 @@ class _Reader:
         clusters = sections.clusters(root, self._faults)
         naming = sections.naming(root.table("topics"), clusters)
         state = sections.state(root.table("state"))
-        search = sections.search(root.table("search"))
-        policy = self._policy(root.table("policy"))
+        self._search = search = sections.search(root.table("search"))
+        self._policy = policy = self._policy_of(root.table("policy"))
         self._judge_code(policy, *clusters.values())
         trust = sections.trust(root.table("trust"))
         watch = sections.watch(root.table("watch"))
@@ -206,14 +206,10 @@ class _Reader:
 
     # ------------------------------------------------------------ policy, and what it allows to run
 
-    def _policy(self, table: Table) -> PolicySettings:
+    def _policy_of(self, table: Table) -> PolicySettings:
         policy = PolicySettings(
             new=_start_at(table, "earliest") or StartAt(),
-            start=StartPolicy(
-                behind=table.choice("behind", Behind, Behind.START),
-                max_replay=table.count("max_replay", 1_000_000, 0),
-            ),
-            no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.MIRROR),
+            **sections.start_policy(table, PolicySettings()),
             plan_expires_ms=table.duration_ms("plan_expires", "1d"),
             python=table.texts("python", "must be a list of names.", 'For example ["clicks.ids"].'),
         )
@@ -293,6 +289,8 @@ class _Reader:
             single_driver=table.take("single_driver", bool, False),
             sink_columns=sink_columns,
             groups=groups,
+            policy=sections.own_policy(table, self._policy),
+            search=sections.own_search(table, self._search),
         )
         identity.done()
         table.done()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +16,16 @@ from reconciler.config.settings import (
     Cluster,
     MetricsSettings,
     MirrorSettings,
+    PolicySettings,
     SearchSettings,
     WatchSettings,
     cluster_table,
 )
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Faults, Table, Unknown
-from reconciler.core.question import TOPIC_NAME, TopicPolicy, TopicTemplate
+from reconciler.core.question import TOPIC_NAME, Behind, NoAnchor, TopicPolicy, TopicTemplate
 from reconciler.fileio import why
+from reconciler.plan.rows import StartPolicy
 from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
@@ -106,6 +108,33 @@ def schema_text(table: Table) -> str:
     except (OSError, ValueError) as error:
         table.fault("schema", f"cannot be read: {why(error)}.", "Name the file of an Avro schema (.avsc).")
         return "null"  # any will do: it lets the faults of the other settings be collected
+
+
+def start_policy(table: Table, usual: PolicySettings) -> dict[str, Any]:
+    """The fields of ``PolicySettings`` that a job may have of its own."""
+    behind = table.choice("behind", Behind, usual.start.behind)
+    start = StartPolicy(behind, table.count("max_replay", usual.start.max_replay, 0))
+    return {"start": start, "no_anchor": table.choice("no_anchor", NoAnchor, usual.no_anchor)}
+
+
+def own_policy(job: Table, usual: PolicySettings) -> PolicySettings | None:
+    """``[jobs.policy]`` over ``[policy]``; None without that table."""
+    table = job.table("policy")
+    found = replace(usual, **start_policy(table, usual)) if table.is_there else None
+    table.done()
+    return found
+
+
+def own_search(job: Table, usual: SearchSettings) -> SearchSettings | None:
+    """``[jobs.search]`` over ``[search]``; None without that table."""
+    table = job.table("search")
+    found = None
+    if table.is_there:
+        disorder_ms = table.duration_ms("max_disorder", f"{usual.max_disorder_ms}ms")
+        scan_records = table.count("scan_records", usual.scan_records, 1)
+        found = replace(usual, max_disorder_ms=disorder_ms, scan_records=scan_records)
+    table.done()
+    return found
 
 
 def search(table: Table) -> SearchSettings:

@@ -178,6 +178,9 @@ class Job:
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
     groups: Mapping[str, str] = field(default_factory=dict)
     """By cluster, where a mirror renames groups; else empty."""
+    policy: PolicySettings | None = None
+    """``[jobs.policy]`` merged over ``[policy]``; None without that table. So with ``search``."""
+    search: SearchSettings | None = None
 
     def group_on(self, cluster: str) -> str:
         """Its consumer group's name on a cluster."""
@@ -284,6 +287,19 @@ class Config:
     def new_of(self, job: Job) -> StartAt:
         """Where a job's partitions without a stored offset start."""
         return self.policy.new if job.new is None else job.new
+
+    def policy_of(self, job: Job) -> PolicySettings:
+        """The policy that holds for a job."""
+        return job.policy or self.policy
+
+    def search_of(self, job: Job) -> SearchSettings:
+        """The limits of a job's searches. ``deadline_s`` and the memory are of the process: those of ``search``."""
+        return job.search or self.search
+
+    def own_policy(self, name: str) -> StartPolicy | None:
+        """A job's own policy where that is not the one of ``[policy]``; None also for no job of this file."""
+        own = next((self.policy_of(job).start for job in self.jobs if job.name == name), self.policy.start)
+        return None if own == self.policy.start else own
 
     def chosen(self, *names: str) -> tuple[Job, ...]:
         """The jobs of these names, or all jobs without one. Raises ConfigError for an unknown name."""

@@ -12,7 +12,7 @@ from functools import partial
 
 from reconciler import __version__
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Job
+from reconciler.config.file import Config, Job, SearchSettings
 from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
@@ -180,11 +180,11 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     gathered = [gather(config, stored.pop(0), cluster, near) for _ in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
-    limits = _limits(config, len(places))
+    limits = {job.name: _limits(config.search_of(job), len(places)) for job in jobs}
     mirror = mirror_evidence(config, places, reader)
     now_ms = outside.now_ms()
     questions = {
-        at.key: question_of(config, at, cluster.cluster_id, limits, now_ms, mirror.get(at.key))
+        at.key: question_of(config, at, cluster.cluster_id, limits[at.job.name], now_ms, mirror.get(at.key))
         for at in places
         if at.exists
     }
@@ -254,9 +254,9 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     return frozenset(found), frozenset(to_reanchor)
 
 
-def _limits(config: Config, partitions: int) -> Limits:
-    tail = min(max(TAIL_LEAST, TAIL_TOTAL // max(partitions, 1)), config.search.scan_records)
-    return Limits(config.search.max_disorder_ms, config.search.scan_records, tail)
+def _limits(search: SearchSettings, partitions: int) -> Limits:
+    tail = min(max(TAIL_LEAST, TAIL_TOTAL // max(partitions, 1)), search.scan_records)
+    return Limits(search.max_disorder_ms, search.scan_records, tail)
 
 
 def _choices(topic: str, places: Sequence[JobPartition]) -> str:
@@ -310,7 +310,8 @@ def _job_plan(
         elif (at.own or at.source.topic not in folded) and not (at.is_new and _has_partitions(by_topic, at)):
             rows.append(_row(at, _missing(at, near), None, by_hand))
     lives = config.there if gathered.job.moved else config.here
-    return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows), lives=lives)
+    job = gathered.job
+    return JobPlan(job.name, job.group, gathered.store, tuple(rows), lives=lives).under(config.own_policy(job.name))
 
 
 def _has_partitions(by_topic: Mapping[str, Sequence[JobPartition]], at: JobPartition) -> bool:

@@ -264,7 +264,7 @@ def question_of(
         limits=limits,
         new=new,
         latest_ms=too_late_for_ms,
-        by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
+        by_row_time=config.policy_of(place.job).no_anchor is NoAnchor.ROW_TIME,
         anchor_lag=0 if is_unanchored else place.anchor_lag,
         beyond=place.selected.again,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),

@@ -27,20 +27,24 @@ NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did n
 
 def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
     """The evidence for every place whose stored offset has no anchor. Its note names a topic that cannot be read."""
-    stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
-    if stops:  # a number that a record carries itself is not a pair of the mirror's
-        bare = [each for each in bare if each[0].job.identity.source_value_of is not None and not each[0].translated]
+    stopped = {at.job.name for at, _ in bare if config.policy_of(at.job).no_anchor is NoAnchor.STOP}
+    bare = [each for each in bare if each[0].job.name not in stopped or _carries_number(each[0])]
     if not bare:
         return {}
     from reconciler.kafka.mirror.reading import Known, read_pairs
 
-    asked = [(at, offset) for at, offset in bare if not (stops or at.numbered_here)]
+    asked = [(at, offset) for at, offset in bare if not (at.job.name in stopped or at.numbered_here)]
     known = Known()
     if asked:
         wanted = [_wanted(at, offset) for at, offset in asked]
         known = with_positions(config, read_pairs(reader, own_topics(config), wanted), reader)
     return {at.key: _evidence(at, offset, known) for at, offset in bare}
+
+
+def _carries_number(at: JobPartition) -> bool:
+    """Whether its records carry the source's number themselves: that is no pair of the mirror's."""
+    return at.job.identity.source_value_of is not None and not at.translated
 
 
 def _wanted(at: JobPartition, offset: int) -> Wanted:

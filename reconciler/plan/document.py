@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.json_fields import FieldError, Fields, canonical, digest_without, json_value
-from reconciler.core.question import Behind
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.plan.rows import PartitionPlan as PartitionPlan
 from reconciler.plan.rows import PlanAnchor as PlanAnchor
 from reconciler.plan.rows import SinkRow
+from reconciler.plan.rows import StartPolicy as StartPolicy
 
 FORMAT = "reconciler.plan/1"
 NOT_BY_HAND = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
@@ -34,7 +34,7 @@ _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE = frozenset(("name", "cluster_id"))
 _DESTINATION = frozenset(("name", "bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "lives", "finding", "partitions"))
-_JOB_GROWN = frozenset(("sinks",))
+_JOB_GROWN = frozenset(("sinks", "policy"))
 
 ROWS_AT_ONCE = 500
 """Rows in each piece of a plan's text."""
@@ -48,25 +48,6 @@ _TIME = re.compile(
 )
 """RFC 3339 in UTC to the second, the one layout in which later times are larger texts."""
 _A_TIME = "a time like 2026-01-31T06:00:00Z"
-
-
-@dataclass(frozen=True, slots=True)
-class StartPolicy:
-    """When a partition may start without a decision; ``max_replay`` in records."""
-
-    behind: Behind = Behind.START
-    max_replay: int = 1_000_000
-
-    def to_json(self) -> dict[str, Any]:
-        return {"behind": self.behind.value, "max_replay": self.max_replay}
-
-    @classmethod
-    def from_json(cls, value: object, where: str) -> StartPolicy:
-        fields = Fields(value, where, frozenset(("behind", "max_replay")))
-        found = cls(fields.member("behind", Behind), fields.number("max_replay"))
-        if found == DEFAULT_POLICY:
-            raise FieldError(where, "is the default one, which a plan leaves out")
-        return found
 
 
 DEFAULT_POLICY = StartPolicy()
@@ -89,6 +70,17 @@ class JobPlan:
     @property
     def finding(self) -> Verdict:
         return max((row.finding for row in self.partitions), default=Verdict.EXACT)
+
+    @property
+    def policy(self) -> StartPolicy | None:
+        """Its own policy, which all rows have; None if the plan's holds."""
+        return next((row.policy for row in self.partitions), None)
+
+    def under(self, policy: StartPolicy | None) -> JobPlan:
+        """The job with this policy of its own."""
+        if policy == self.policy:
+            return self
+        return replace(self, partitions=tuple(replace(row, policy=policy) for row in self.partitions))
 
     @property
     def starts(self) -> JobPlan:
@@ -118,6 +110,8 @@ class JobPlan:
         }
         if self.sinks:  # the field is absent where no sink is configured
             content["sinks"] = [row.to_json() for row in self.sinks]
+        if self.policy is not None:
+            content["policy"] = self.policy.to_json()
         return content
 
     def to_json(self) -> dict[str, Any]:
@@ -141,7 +135,11 @@ class JobPlan:
         job = cls(name, fields.text("group"), fields.text("store"), rows, sinks, lives)
         if fields.member("finding", Verdict) is not job.finding:
             raise FieldError(fields.place("finding"), "is not the worst of its partitions")
-        return job
+        if "policy" not in value:
+            return job
+        if not rows:
+            raise FieldError(fields.place("policy"), "is of no partition")
+        return job.under(StartPolicy.from_json(value["policy"], fields.place("policy")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +208,10 @@ class Plan:
         """The plan of these jobs alone; the whole one without a name. Raises as ``job`` does."""
         chosen = tuple(self.job(name) for name in dict.fromkeys(names))
         return replace(self, jobs=chosen, not_judged=()) if chosen else self
+
+    def under(self, own_policy: Callable[[str], StartPolicy | None]) -> Plan:
+        """The plan with each job's own policy, by its name, in place of the one that the plan was made with."""
+        return replace(self, jobs=tuple(job.under(own_policy(job.name)) for job in self.jobs))
 
     @property
     def starts(self) -> Plan:
@@ -344,6 +346,8 @@ def _plan(content: Mapping[str, Any]) -> Plan:
         not_judged=tuple(NotJudged.from_json(job, f"not_judged[{number}]") for number, job in enumerate(listed or ())),
         policy=StartPolicy.from_json(content["policy"], "policy") if "policy" in content else DEFAULT_POLICY,
     )
+    if "policy" in content and plan.policy == DEFAULT_POLICY:
+        raise FieldError("policy", "is the default one, which a plan leaves out")
     if plan.expires_at <= plan.created_at:
         raise FieldError(None, "expires before it was made")
     if len(set(plan.names)) < len(plan.names):

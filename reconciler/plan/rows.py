@@ -14,6 +14,7 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, Record, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields
+from reconciler.core.question import Behind
 from reconciler.core.verdicts import Finding, MatchedBy, Position, Skips, Verdict
 
 _ROW = frozenset(
@@ -73,6 +74,22 @@ class PlanAnchor:
 
 
 @dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """When a partition may start without a decision; ``max_replay`` in records."""
+
+    behind: Behind = Behind.START
+    max_replay: int = 1_000_000
+
+    def to_json(self) -> dict[str, Any]:
+        return {"behind": self.behind.value, "max_replay": self.max_replay}
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> StartPolicy:
+        fields = Fields(value, where, frozenset(("behind", "max_replay")))
+        return cls(fields.member("behind", Behind), fields.number("max_replay"))
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
@@ -107,6 +124,8 @@ class PartitionPlan:
     skips_accepted: bool = False
     record_fingerprint: str | None = None
     """The fingerprint of the record at ``record_offset``, where no anchor says it. None is not written."""
+    policy: StartPolicy | None = None
+    """Its job's own policy; None if the plan's holds. It is written with the job."""
 
     @classmethod
     def of(

@@ -16,7 +16,11 @@ from reconciler.plan.rows import SinkRow, why_sink_stops
 
 
 def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
-    """Why this partition must not start, and what the operator can do; None if it may."""
+    """Why this partition must not start, and what the operator can do; None if it may.
+
+    ``policy`` holds unless the row's job has its own.
+    """
+    policy = row.policy or policy
     if row.skips is not None and not row.skips_accepted:
         return _why_skips(row, row.skips)
     if row.set_by_hand:

@@ -150,7 +150,7 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row], tri
     names = some([str(row.key) for row in bare], 3)
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}."
     next_step = "let reconciler track run while the cluster where the job lives answers."
-    if config.policy.no_anchor is NoAnchor.ROW_TIME:
+    if config.policy_of(job).no_anchor is NoAnchor.ROW_TIME:
         next_step = "by [policy] no_anchor the mirror's own records locate them, else the time of their rows."
     elif not able.needs_tracking:
         next_step = f"let the job record them (track(query) of job()), or {next_step}"

@@ -185,6 +185,11 @@ def inside(section: str, line: str) -> str:
         (inside("search", 'max_disordr = "1s"'), "[search] max_disordr is not a known key. Did you mean max_disorder?"),
         (inside("search", "zzz = 1"), "[search] zzz is not a known key. Known here: deadline, max_disorder"),
         (inside("policy", "nwe = 1"), "[policy] nwe is not a known key. Did you mean new?"),
+        (
+            LEAST + '[jobs.policy]\nplan_expires = "1h"',
+            "[jobs clicks.policy] plan_expires is not a known key. Known here: behind, max_replay, no_anchor.",
+        ),
+        (LEAST + "[jobs.search]\nscan_record = 9", "[jobs clicks.search] scan_record is not a known key. Did you mean"),
         (inside("topics", "names2 = 1"), "[topics] names2 is not a known key. Did you mean names?"),
         (inside("state", "stor = 1"), "[state] stor is not a known key. Did you mean store?"),
         (LEAST.replace("bootstrap_servers", "bootstrap"), "[clusters.b] bootstrap is not a known key. Did you mean"),

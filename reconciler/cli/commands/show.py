@@ -69,12 +69,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = plan.policy if config is None else config.policy.start
     trust = TrustSettings() if config is None else config.trust
     signer = signing.signer_of(options.plan, content, plan.sha256, trust)
-    shown = plan.only(options.job)
+    named = plan.only(options.job)
+    shown = named if config is None else named.under(config.own_policy)
     if options.starting_offsets:
         from reconciler.plan.start import planned_text
 
-        _refuse_newly_stopped(shown, policy)
-        offsets = planned_text(replace(plan, policy=policy), options.job)
+        _refuse_newly_stopped(named, shown, policy)
+        offsets = planned_text(replace(shown, policy=policy), options.job)
         show_data(
             offsets + "\n", instead="Change the secret that is a topic's name, or let the job read the plan itself."
         )
@@ -107,11 +108,11 @@ def _signature_text(signer: Signer | None, config: Config | None) -> str:
     return f"unaltered, and signed with {signer}" + ("" if signer.name is None else ", a trusted key")
 
 
-def _refuse_newly_stopped(plan: Plan, policy: StartPolicy) -> None:
-    """Raise NeedsPerson where the policy forbids a start that the plan's own allows."""
-    for job in plan.jobs:
-        for row in job.partitions:
-            if (why := why_stopped(row, policy)) and why_stopped(row, plan.policy) is None:
+def _refuse_newly_stopped(made: Plan, shown: Plan, policy: StartPolicy) -> None:
+    """Raise NeedsPerson where the policy forbids a start that the one of the plan as it was made allows."""
+    for before, job in zip(made.jobs, shown.jobs, strict=True):
+        for was, row in zip(before.partitions, job.partitions, strict=True):
+            if (why := why_stopped(row, policy)) and why_stopped(was, made.policy) is None:
                 raise NeedsPerson(
                     f'Job "{job.name}" must not start: {row.key}: {why}.',
                     hint="The [policy] is the configuration's; the one that the plan was made with lets it start.",

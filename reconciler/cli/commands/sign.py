@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan, content = context.read_plan_file(options.plan)
     config = context.config_if_named(options)
     policy = plan.policy if config is None else config.policy.start
-    show(plan_text(plan, policy))
+    show(plan_text(plan if config is None else plan.under(config.own_policy), policy))
     if stamp(clock_ms()) >= plan.expires_at:
         say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not.")
     key = context.private_key(options.key)

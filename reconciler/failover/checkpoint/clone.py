@@ -126,6 +126,7 @@ def clone(
     content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
     """
     chosen = plan.job(job)
+    chosen = chosen.under(config.own_policy(chosen.name))
     refuse_undecided(chosen, config.policy.start)
     original, target = _Original.read(fspath(path), fspath(new_path))
     placed = _placed(original, chosen, config, outside)

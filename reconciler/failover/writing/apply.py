@@ -189,7 +189,7 @@ def _to_write(change: JobChanges) -> object:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    job_plan = job_plan.starts
+    job_plan = job_plan.starts.under(config.own_policy(job.name))
     refused = tuple((row, why) for row, why in stops_of(job_plan, config.policy.start) if why)
     if refused:
         return JobChanges(job, refused=refused)

@@ -212,12 +212,13 @@ class JobChecker:
         reader = self._outside.reader
         self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
         plans = {plan.name: plan for plan in checked.plan.jobs}
-        now_ms, disorder_ms = self._outside.now_ms(), config.search.max_disorder_ms
+        now_ms = self._outside.now_ms()
         here = self._left.ends({topic for job in jobs if not job.moved for topic in job.topics})
         there = read_ends(reader, {at.destination.topic for job in checked.jobs for at in job.places if at.own})
         results = {}
         for each in checked.jobs:
             plan, logs = checked.decided(plans[each.job.name]), there if each.job.moved else here
+            disorder_ms = config.search_of(each.job).max_disorder_ms
             readings = read_beside(plan, each, reader, logs, now_ms=now_ms, max_disorder_ms=disorder_ms)
             results[each.job.name] = figures_of(plan, each, config.policy.start, readings, now_ms=now_ms)
         took = self._clock() - began
