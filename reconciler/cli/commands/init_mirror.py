@@ -63,7 +63,8 @@ def _best(found: Sequence[Mirror]) -> Mirror:
         others = ", ".join(str(each.alias) for each in found[1:])
         log.warning("Sources mirrored here, too: %s. Name one with --alias.", others)
     there = counted(len(best.topics), "topic")
-    log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
+    source = "a source without a name" if best.alias is None else f'source "{best.alias}"'
+    log.info("mirrored here: %s, %s, by %s", source, there, ", ".join(best.seen))
     return best
 
 

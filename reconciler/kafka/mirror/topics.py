@@ -4,7 +4,8 @@ MirrorMaker 2 keeps topics of its own at the destination of a flow (Kafka's ``De
 KIP-690 for the separator in their names): ``ALIAS.checkpoints.internal``, ``ALIAS.heartbeats``, and at the source of
 one, or where ``offset-syncs.topic.location = target`` says so, ``mm2-offset-syncs.ALIAS.internal``. Its dedicated mode
 adds those of its Connect worker, always with dots: ``mm2-offsets.ALIAS.internal``. With an empty alias and an empty
-separator, which keep the topics' names, only these still hold the source's name.
+separator, which keep the topics' names, only these still hold the source's name. An empty alias alone puts the
+separator in front of every name.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def mirrors(topics: Iterable[str]) -> list[Mirror]:
     found_here += [_without_separator(alias, marks, names) for alias, marks in workers.items() if alias not in seen]
     if not workers:
         found_here.append(_without_separator(None, [], names))
+    found_here += [_without_alias(mark, names) for mark in USUAL_SEPARATORS if checkpoints_topic("", mark) in names]
     return sorted((each for each in found_here if each.topics), key=lambda each: -len(each.topics))
 
 
@@ -120,6 +122,13 @@ def _mirror(alias: str, marks: list[tuple[str, str]], names: list[str]) -> Mirro
     if any(_CHECKPOINTS.fullmatch(name) for name in seen):
         kept = named(None, TopicPolicy.IDENTITY, ".", names).topics
     return Mirror(alias, TopicPolicy.IDENTITY, ".", kept, seen)
+
+
+def _without_alias(mark: str, names: Sequence[str]) -> Mirror:
+    """A mirror whose alias is empty, and whose separator is in front of each topic."""
+    own = {key: name for key in _OWN_KEYS if (name := getattr(own_names("", mark), key)) in names}
+    found = named(None, TopicPolicy.NAMES, mark, names, template=f"{mark}{{topic}}")
+    return replace(found, seen=tuple(own.values()), own=MirrorSettings(**own))
 
 
 def _without_separator(alias: str | None, seen: Sequence[str], names: Sequence[str]) -> Mirror:

@@ -65,6 +65,16 @@ def test_an_empty_alias_is_recognized_and_its_topics_are_written(
     }
 
 
+def test_an_empty_alias_alone_leaves_the_separator_in_front(found: Found, tmp_path: Path) -> None:
+    mirror = found(".checkpoints.internal", ".heartbeats", "mm2-offset-syncs..internal", ".orders", "local")
+    assert (mirror.topics, mirror.source_of(".orders")) == ((".orders",), "orders")
+    made = written(mirror, tmp_path)
+    assert made["topics"]["policy"] == ".{topic}"
+    own = {"offset_syncs_topic": "mm2-offset-syncs..internal", "checkpoints_topic": ".checkpoints.internal"}
+    assert made["mirror"] == own
+    assert load_config(tmp_path / "reconciler.toml", {}).topics.destination_of("orders") == ".orders"
+
+
 def test_a_rule_is_written_as_the_configuration_takes_it(found: Found, tmp_path: Path) -> None:
     mirror = found("x_a", "y_a", alias="a", policy="{topic}_{cluster}")
     assert written(mirror, tmp_path)["topics"] == {"policy": "{topic}_{cluster}"}
