@@ -175,6 +175,23 @@ def state_on(backend: MemoryState) -> StateStore:
     return StateStore(backend, new_nonce=lambda: f"nonce {next(nonces)}")
 
 
+def test_an_append_reads_one_entry_back_however_long_the_log_is() -> None:
+    """In a bucket each entry that is read is a request, and a running job appends once a second."""
+
+    class Counted(MemoryState):
+        entries = 0
+
+        def read(self, log: str, newest: int):  # type: ignore[no-untyped-def]
+            found = super().read(log, newest)
+            self.entries += len(found)
+            return found
+
+    backend = Counted("memory:counted")
+    store = state_on(backend)
+    assert all(store.append(LOG, number, {}) for number in range(1, LEAST_KEPT + 6))
+    assert backend.entries <= 1
+
+
 def test_a_lost_reply_is_decided_by_reading_the_number_back() -> None:
     store = state_on(Failing(after=1))
     assert store.append(LOG, 1, {})
