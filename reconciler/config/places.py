@@ -26,6 +26,8 @@ _HOW = frozenset(
 """Parameters that say how a store is read or written, and not where it is."""
 _LOCAL = ("file:", "local:")
 """Protocols of folders on this machine."""
+_WRITTEN_TOO = {"s3a": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
+"""Schemes of object stores that lead to the same files as another one."""
 _OF_ROWS = frozenset({"schema", "table", "topic", "partition", "offset", "group", "of_group"})
 """PostgreSQL's parameters that choose rows; the others are libpq's."""
 _OF_SERVER = frozenset({"service", "options", "hostaddr"})
@@ -145,8 +147,17 @@ def _folder(path: str) -> str:
     if path.startswith(_LOCAL):
         path = path.partition(":")[2].removeprefix("//")
     elif "://" in path:
-        return path.rstrip("/")
+        return _shared(path)
     return _real(path, home=True)
+
+
+def _shared(url: str) -> str:
+    scheme, _, rest = url.rstrip("/").partition("://")
+    host, slash, path = rest.partition("/")
+    known = _WRITTEN_TOO.get(scheme, scheme)
+    if known == "abfs":  # CONTAINER@ACCOUNT, with or without the name of the account's service
+        host = host.partition(".")[0]
+    return f"{known}://{host}{slash}{path}"
 
 
 def _real(path: str, *, home: bool = False) -> str:
