@@ -37,8 +37,8 @@ TIMEOUT_S = 15.0
 UNFINISHED = ".unfinished-"
 """Prefix of the names of files that are being written. A writer that was killed leaves one; it may be deleted."""
 
-_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
-"""Azure's as of adlfs 2026.8: of eight writers of one name on azurite 3.37, one succeeded."""
+CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+"""Object stores that create a file in one request, and only if it does not exist; Azure's as of adlfs 2026.8."""
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 _locks: dict[str, threading.Lock] = {}
 """By URL: two stores of this process that open one folder share its lock."""
@@ -214,7 +214,7 @@ class SharedFolder:
 
     def __init__(self, url: str, protocol: str) -> None:
         self.shown = without_secrets(url) if urlsplit(url).netloc else url
-        self.exclusive = protocol == "memory" or protocol in _CONDITIONAL | _RENAMES_ONLY_TO_NEW
+        self.exclusive = protocol == "memory" or protocol in CONDITIONAL | _RENAMES_ONLY_TO_NEW
         self._url = url
         self._protocol = protocol
         self._opened: tuple[Any, str] | None = None
@@ -266,7 +266,7 @@ class SharedFolder:
             with self._lock:
                 fs.pipe_file(posixpath.join(root, name), data, mode="create")
 
-        if self._protocol == "memory" or self._protocol in _CONDITIONAL:
+        if self._protocol == "memory" or self._protocol in CONDITIONAL:
             self._ask(create, changes=doing)
             return
         import secrets

@@ -7,9 +7,9 @@ not start, is written last; then the barrier is removed.
 - Where a folder is renamed in one step (local, HDFS and other file systems), this happens in a folder beside the new
   path, which is renamed then. The new path is whole, or does not exist.
 - Object stores (S3, GCS, Azure's blobs) have no such step: the files are written at the new path. Of two processes that
-  begin a copy there at once, one gets the path where the store creates files on condition (S3, GCS). Elsewhere both may
-  write the barrier, and the one whose text stays goes on. Nothing is written or removed beside a barrier that is
-  another's, or is gone: a query may run there by now.
+  begin a copy there at once, one gets the path. Where a store ignores the condition, both may write the barrier, and
+  the one whose text stays goes on. Nothing is written or removed beside a barrier that is another's, or is gone: a query
+  may run there by now.
 
 A copy that was cut off is not continued. Its folder stays, and may be deleted.
 """

@@ -46,12 +46,11 @@ from urllib.parse import urlsplit
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import refuse_dangling
-from reconciler.places.folder import one_line, open_folder, open_url
+from reconciler.places.folder import CONDITIONAL, one_line, open_folder, open_url
 from reconciler.waits import waiting
 
-WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
-CREATES = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
-"""File systems of ``WITHOUT_RENAME`` that create a file in one request, and only if it does not exist."""
+CREATES = CONDITIONAL | {"memory"}
+WITHOUT_RENAME = CREATES | {"adl", "oss"}
 AT_ONCE = 16
 """Requests at the same time to file systems of other machines."""
 
