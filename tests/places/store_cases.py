@@ -109,6 +109,7 @@ _FIXTURES = (
     *("zookeeper_consumers", "zookeeper_single", "postgresql_own", "postgresql_mapped", "postgresql_grouped"),
     *("mysql_mapped", "mysql_grouped"),
     *("hbase_cloudera", "hbase_logsaver", "hbase_metrics", "hbase_flowlet", "files_hdfs"),
+    *("files_s3", "files_gs", "files_abfs"),
 )
 ON_SERVERS: dict[str, Callable[[pytest.FixtureRequest, Path], Case]] = {
     "kafka-group": lambda request, _: kafka_case(request.getfixturevalue("clusters").destination.bootstrap),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.state.memory import MemoryState
 from reconciler.state.store import BACKENDS, LEAST_KEPT, StateStore, log_name, open_state
 from tests import ROOT
+from tests.buckets import WHERE, new_bucket
 
 LOG = log_name("location", "clicks")
 Make = Callable[[pytest.FixtureRequest, Path, str], str]
@@ -26,19 +25,9 @@ HERE: dict[str, Make] = {
     "files-memory": lambda _, __, name: f"files:memory://{name}/state",
 }
 """The address of a new store, from a folder and a name of its own; by names that begin with the scheme."""
-
-
-def azure_container(name: str) -> str:
-    """A new container of the account that the environment names; ``.ci/outside`` names an emulator's."""
-    if "AZURE_STORAGE_CONNECTION_STRING" not in os.environ:
-        pytest.skip("AZURE_STORAGE_CONNECTION_STRING names no account")
-    fsspec.filesystem("abfs").mkdir(name)
-    return name
-
-
 ON_SERVERS: dict[str, Make] = {
     "files-hdfs": lambda request, _, name: f"files:{request.getfixturevalue('hdfs').url(f'/{name}')}",
-    "files-azure": lambda _, __, name: f"files:abfs://{azure_container(name)}/state",
+    **{f"files-{scheme}": lambda _, __, ___, scheme=scheme: f"files:{new_bucket(scheme)}/state" for scheme in WHERE},
     "postgresql": lambda request, _, __: f"{request.getfixturevalue('database')}&timeout=60",
     "hbase": lambda request, _, name: f"hbase://{request.getfixturevalue('hbase').address}/{name}?timeout=60",
 }

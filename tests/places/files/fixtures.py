@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.places.registry import open_store
+from tests.buckets import new_bucket
 from tests.places.servers import cannot
 from tests.places.store_cases import Case
 
@@ -54,3 +55,18 @@ def files_memory_case() -> Case:
 @pytest.fixture
 def files_hdfs_case(hdfs: Hdfs) -> Case:
     return files_case(hdfs.url(f"/{uuid.uuid4().hex}"))
+
+
+@pytest.fixture
+def files_s3_case() -> Case:
+    return files_case(f"{new_bucket('s3')}/offsets")
+
+
+@pytest.fixture
+def files_gs_case() -> Case:
+    return files_case(f"{new_bucket('gs')}/offsets")
+
+
+@pytest.fixture
+def files_abfs_case() -> Case:
+    return files_case(f"{new_bucket('abfs')}/offsets")
