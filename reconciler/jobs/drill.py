@@ -39,7 +39,7 @@ RECORDS = 100
 """The most offsets of each partition in the first batch."""
 ATTEMPTS = 3
 """How often a checkpoint is copied at most, if a running query changes it meanwhile."""
-AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan and look at the partition."
+AGAIN = "Run the drill again. If the result is the same, do not fail over: make a plan and look at the partition."
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class Drill:
 def drill(config: Config, job: Job, outside: Outside, place: Path) -> Drill:
     """Try the failover of one job of the configuration; ``place`` is an empty folder for the checkpoint's copy.
 
-    A job that needs a decision is no error: its partitions say so, and no copy is made. Raises Changed if a query is
-    too fast to be copied, Unreachable, Refused, ConfigError.
+    A job that needs a decision is not an error: its partitions say so, and no copy is made. Raises Changed if a query
+    is too fast to be copied, Unreachable, Refused, ConfigError.
     """
     outside = _make_read_only(outside)
     checked, copy = _make_plan(config, job, outside, place)
@@ -245,7 +245,7 @@ Ranges = Mapping[TopicPartition, LogRange]
 
 
 def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[Record]]:
-    """All records of the ranges. Raises Changed if one lies outside the log by now, and the reader's errors."""
+    """All records of the ranges. Raises Changed if one is no longer in the log, and the reader's errors."""
     found: dict[TopicPartition, list[Record]] = {at: [] for at in ranges}
     places = {at: of.start for at, of in ranges.items() if of.start < of.end}
     while places:
@@ -254,7 +254,7 @@ def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[
             at = request.partition
             if chunk.out_of_range:
                 raise Changed(
-                    f"{at}: offset {request.offset} is not in the log any more.",
+                    f"{at}: offset {request.offset} is no longer in the log.",
                     hint="Run the drill again.",
                 )
             found[at] += [record for record in chunk.records if record.offset < ranges[at].end]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 MOST_CAUSES = 5
-"""Causes of one outage that are logged: some texts differ at each try."""
+"""The most causes of one outage that are logged: some texts differ at each try."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Outages:
         self._known: dict[str, _Outage] = {}
 
     def __contains__(self, place: str) -> bool:
-        """Whether an outage of this place is known."""
+        """True if an outage of this place is known."""
         return place in self._known
 
     def tell(self, troubles: Mapping[str, Exception]) -> None:

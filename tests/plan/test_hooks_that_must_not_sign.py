@@ -22,7 +22,7 @@ __all__ = ["ada", "keys", "query"]
 
 
 def said_by(start: Callable[[], object]) -> str:
-    with pytest.raises(NeedsPerson, match="a plan must be signed by a person first") as caught:
+    with pytest.raises(NeedsPerson, match="an operator must sign the plan first") as caught:
         start()
     assert caught.value.hint is not None
     return caught.value.hint

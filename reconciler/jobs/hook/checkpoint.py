@@ -29,7 +29,7 @@ class Original:
     path: str
 
     def new_copy(self) -> str:
-        """Where a copy goes that is made now: ``BASE-2``, or the first number that is not in use."""
+        """The path for a new copy: ``BASE-2``, or the first number that is not in use."""
         from reconciler.places.checkpoint.files import Tree
 
         return next(path for number in count(2) if Tree(path := f"{self.base.rstrip('/')}-{number}").is_empty())
@@ -52,7 +52,7 @@ class Original:
 def original_of(job: Job, now: Job) -> Original | None:
     """The job's checkpoint, None for a job that keeps its offsets elsewhere. ``now``: the job as its location says.
 
-    Raises NeedsPerson if the checkpoint that it was copied from has run on since.
+    Raises NeedsPerson if the query has continued on the original since.
     """
     if not traits(job.store).corrected_in_copy:
         return None
@@ -63,17 +63,17 @@ def original_of(job: Job, now: Job) -> Original | None:
 
 
 def work_of(copy: str) -> str | None:
-    """The query's work on a copy since it was made, as the end of a sentence. None if there is none."""
+    """The query's work on a copy since it was made, as the end of a sentence; None if there is none."""
     return _run_since(copy, copy)
 
 
 def _came_from(copy: str) -> str | None:
-    """The folder of which a copy was made; None for what is no copy, and where a file or another folder is."""
+    """The folder that was copied; None if the path is not a copy, or is a file or another folder."""
     from reconciler.places.checkpoint.reading import read_folder, read_manifest
     from reconciler.places.folder import open_folder
 
     folder = open_folder(copy)
-    if not folder.exists():  # it is not free: a file
+    if not folder.exists():  # a file: the path is not free
         return None
     try:
         read_folder(folder)
@@ -87,7 +87,7 @@ def _refuse_run_on(path: str, copy: str) -> None:
     done = _run_since(path, copy)
     if done is not None:
         raise NeedsPerson(
-            f"The query was started on {path} after the copy {copy} was made of it: {done}. The copy would read again, "
+            f"The query was started on {path} after it was copied to {copy}: {done}. The copy would read again, "
             "uncounted, what was read there.",
             hint="If the copy's work counts, stop the query on the original, and move it aside. If the original's "
             "does, stop the query and move the copy aside; reconciler audit tells what was put out twice, or by "

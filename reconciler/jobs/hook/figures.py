@@ -27,7 +27,7 @@ from reconciler.waits import in_time
 JOB_LABELS = ("job", "from", "to", "owner")
 PUSH_S = 3.0
 READABLE = 0o644
-"""node_exporter, which runs as another user, reads the file: whatever the umask is."""
+"""The file's mode, whatever the umask: node_exporter runs as another user and reads it."""
 
 log = logging.getLogger("reconciler.jobs.hook")
 
@@ -73,7 +73,7 @@ class HookRun:
 
 @contextmanager
 def record_run(settings: MetricsSettings, job: Job) -> Iterator[HookRun]:
-    """A run whose metrics are delivered where the configuration says when it ends, normally or by an error."""
+    """A run whose metrics are delivered to the configured targets when it ends, normally or by an error."""
     run, code = HookRun(job), int(ExitCode.OK)
     try:
         yield run

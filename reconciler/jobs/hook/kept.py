@@ -52,7 +52,7 @@ class KeptFiles:
 
     @property
     def applied(self) -> Path:
-        """A file that is there if the job's numbers were written by the plan: an audit needs such a plan."""
+        """A file that exists if the job's numbers were written by the plan: an audit needs such a plan."""
         return self._with(_APPLIED)
 
     def remove(self) -> None:
@@ -70,7 +70,7 @@ def path_of(chosen: Path | None) -> Path:
 
 
 def folder(chosen: Path | None) -> Path:
-    """``path_of``, made if it is not there.
+    """``path_of``, created if it does not exist.
 
     Raises ConfigError if it cannot be made, if other users may write to it, or for a path that is not UTF-8.
     """
@@ -83,14 +83,14 @@ def folder(chosen: Path | None) -> Path:
     if status.st_mode & 0o022 or status.st_uid not in (0, os.geteuid()):
         raise ConfigError(
             f"The folder of plans {found} is writable by other users, who could choose a job's offsets and cluster.",
-            hint=f"Take it for this user alone: chmod 700 {found}; or name a folder in it that does not exist yet.",
+            hint=f"Keep it for this user alone: chmod 700 {found}; or name a folder in it that does not exist yet.",
         )
     refuse_unwritable(found / "plan.json", other="--plans")
     return found
 
 
 def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
-    """Where the files of a new start go. Removes the job's oldest starts that applied no plan."""
+    """The paths of a new start's files. Removes the job's oldest starts that applied no plan."""
     earlier = sorted(_starts(folder, _prefix(job)), key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
         if not old.applied.exists():
@@ -111,7 +111,7 @@ def starts_of(folder: Path, job: str) -> Path:
 
 
 def _starts(folder: Path, prefix: str) -> Iterator[KeptFiles]:
-    # The whole of a name, since another job's may begin with this one's.
+    # The whole name, since another job's name may begin with this one.
     pattern = re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")
     stems = {found[1] for path in folder.iterdir() if (found := pattern.match(path.name))}
     return (KeptFiles(folder / stem) for stem in stems)
@@ -124,7 +124,7 @@ def _prefix(job: str) -> str:
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
 _VARIABLES = FileKind("a hook's variables", re.compile(rb"RECONCILER_(START|STARTING_OFFSETS|PLAN)="))
-"""The file of an earlier start, by this release or an older one."""
+"""The file of an earlier start."""
 
 
 def lines(names: Mapping[str, str]) -> str:
@@ -148,7 +148,7 @@ def forget(file: Path | None) -> None:
             refuse_special(file)
             if is_another_kind(file, _VARIABLES):
                 raise ConfigError(
-                    f"{file} exists, and a hook did not write it. It was left as it is.",
+                    f"{file} exists, and a hook did not write it. It was not changed.",
                     hint="Choose another --env-file.",
                 )
             file.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment.
 
 The hook makes a plan and applies it without an operator in between. Where ``[trust]`` requires signatures, it signs its
-plans with ``signing_key``: the signature says that this machine may decide, not that a person has looked. Without such
-a key it starts only jobs whose offsets are right, and leaves the other plans to the operator.
+plans with ``signing_key``: the signature says that this machine may decide, not that a person has reviewed the plan.
+Without such a key it starts only jobs whose offsets are right, and leaves the other plans to the operator.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Start:
         return self._apply(plan, files, outside), None
 
     def _copy(self, checked: Checked, plan: Plan, outside: Outside) -> Location:
-        """Let the query go on in a copy of its checkpoint, or where it is if nothing is to be corrected."""
+        """Let the query continue in a copy of its checkpoint, or in place if there is nothing to correct."""
         original, location = self.original, self.place.location
         assert original is not None, "only a query's checkpoint is copied"
 
@@ -208,7 +208,7 @@ class Start:
 
     @property
     def _sinks(self) -> tuple[str, ...]:
-        """The sinks that the job compares with its own checkpoint. One with a login stays here, and is left out."""
+        """The sinks that the job compares with its own checkpoint. An address with a login is left out."""
         if self.original is not None:
             return ()  # they were compared here
         return tuple(each for each in self.job.sinks if scheme_of(each) in SINKS_OF_THE_JOB)
@@ -235,8 +235,8 @@ class Start:
             sign = command("reconciler", "sign", path, "--key", "FILE")
             write = command("reconciler", "apply", path, "-c", self.config.file)
             raise NeedsPerson(
-                "The offsets need correcting, and a plan must be signed by a person first: do not start.",
-                hint=f"Look at it: {sign}; then {write}, and start again.",
+                "The offsets need correcting, and an operator must sign the plan first: do not start.",
+                hint=f"Review and sign it: {sign}; then {write}, and start again.",
             )
         if self.key is not None:
             from reconciler.plan import signing  # most starts have nothing to sign
@@ -268,7 +268,7 @@ class Start:
             now = self.state.location()
             if now is None or now.phase is not Phase.LIVES:
                 raise
-            log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
+            log.warning("the right offsets of job %s keep the source's anchors: %s", self.job.name, error.message)
             return now
 
     def _apply(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
@@ -289,7 +289,7 @@ class Start:
         offsets = counted(len(change.intended), "offset")
         undo = self.state.command("rollback")
         if not change.intended:
-            log.info("every offset is right as it is; %s", outcome(plan))
+            log.info("every offset is right; %s", outcome(plan))
         elif change.is_by_job:
             words = "%s recorded: the job begins there, and stores its own with its next transaction; %s"
             log.info(words, offsets, outcome(plan))
@@ -324,7 +324,7 @@ def _refuse_older_store(place: Place, state: JobState, folder: Path) -> None:
     try:
         last = None if file is None else starts.load(file.read_text(encoding="utf-8"), str(file))
     except (ConfigError, OSError, UnicodeDecodeError):
-        return  # half a file, or removed just now: it shows nothing
+        return  # torn, or removed just now: it shows nothing
     if last is None or last.store != _address(place.config, state) or last.stay <= stay:
         return
     raise NeedsPerson(
@@ -350,7 +350,7 @@ def _absolute(store: str) -> str:
 
 
 def nothing_to_correct(job: JobPlan) -> str:
-    """Why nothing is written: a partition without a stored offset is not right, it is new."""
+    """Why nothing is written. A partition without a stored offset is new, and its offset is not called right."""
     rows = [row for row in job.partitions if row.position != Position.END]
     new = sum(row.finding is Verdict.NEW for row in rows)
     if not new:

@@ -4,8 +4,8 @@ Prints nothing, and raises every failure. The hook becomes the job's command wit
 reads them in the job's own process.
 
 A start waits for a mirror that is behind at little cost to its cluster: the pause after a check is a multiple of the
-check's own time. It also waits for a cluster or a store that goes away meanwhile, and raises the last error if that is
-still away at the end.
+check's own time. It also waits for a cluster or a store that becomes unreachable, and raises the last error if it
+still is at the end.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Request:
 
 
 def refuse_wait(name: str, seconds: float) -> None:
-    """Raise ConfigError for a wait that is none; ``name`` is the option's."""
+    """Raise ConfigError for an unusable wait; ``name`` is the option's."""
     if not 0 <= seconds <= LONGEST_WAIT_S:
         raise ConfigError(f"{name} {seconds:g} is not a number of seconds from 0 to a week.")
 
@@ -116,7 +116,7 @@ def _start_of(config: Config, job: Job, state: JobState, request: Request) -> St
 
 
 def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Outside]]) -> None:
-    """Write what an earlier run of a hook, or of ``apply``, was killed at."""
+    """Finish the writes of an earlier run of a hook, or of ``apply``, that was killed."""
     refuse_wrong(start.config, [start.job], sinks=True)
     _refuse_running(start)
     with outside(start.config) as here:
@@ -126,7 +126,7 @@ def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Out
 def _refuse_elsewhere(place: Place, state: JobState, request: Request) -> None:
     """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
     if (cluster := request.cluster) is not None:
-        place.config.toward(cluster)  # raises for a cluster that is none
+        place.config.toward(cluster)  # raises for an unknown cluster
         if place.cluster != cluster:
             raise NeedsPerson(
                 f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
@@ -135,12 +135,12 @@ def _refuse_elsewhere(place: Place, state: JobState, request: Request) -> None:
 
 
 def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, str]:
-    """The variables of a start at the job's own offsets: there is nothing to decide but that the job is new."""
+    """The variables of a start at the job's own offsets: the only decision is whether the job is new."""
     place, by_hand = start.place, request.by_hand
     if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
         raise ConfigError(
             f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
-            hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
+            hint="Leave out --set, --set-time and --accept; or move the job first: reconciler move --to CLUSTER.",
         )
     _refuse_running(start)  # before its group's offsets are read: a member that leaves may commit until then
     outside = replace(outside, open_store=_opener(start, outside))
@@ -180,7 +180,7 @@ def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:
 POLL_S = 2.0
 LONGEST_PAUSE_S = 30.0
 REST = 4
-"""The pause after a check, in times of the check's own duration: checks take at most a fifth of the wait."""
+"""The pause after a check, as a multiple of the check's time: checks take at most a fifth of the wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Waiting:
 
 
 def behind(checked: Checked) -> list[PartitionPlan]:
-    """The partitions whose anchor has not been delivered, and about which no person has decided."""
+    """The partitions whose anchor has not been delivered, and that no decision covers."""
     return [row for row in checked.deciding if row.finding is Verdict.BEHIND and not row.set_by_hand]
 
 

@@ -97,7 +97,7 @@ def held_by(config: Config, job: Job, open_store: StoreOpener) -> Held:
 
 
 def refuse_known(state: JobState, job: Job, held: Held) -> None:
-    """Raise NeedsPerson at the first start of a job whose place holds numbers: nothing says whose they are."""
+    """Raise NeedsPerson at the first start of a job whose place holds numbers: nothing records whose they are."""
     if not held.rows:
         return
     names = some([str(key) for key in sorted(held.rows)], 3)
@@ -105,8 +105,8 @@ def refuse_known(state: JobState, job: Job, held: Held) -> None:
     hint = f"If it has always run at home, say so once: {home}"
     if elsewhere := sorted({key.topic for key in held.rows} - set(job.topics)):
         hint = (
-            f"Those of {some(elsewhere, 3)} say that it was moved before: mount or restore its state store. Only if it "
-            f"lives at home now: {home}"
+            f"The rows of {some(elsewhere, 3)} show that it was moved before: mount or restore its state store. "
+            f"Only if it lives at home now: {home}"
         )
     raise NeedsPerson(f'Where job "{job.name}" lives is not recorded, and its place holds offsets: {names}.', hint=hint)
 
@@ -206,7 +206,7 @@ def refuse_running(
 def refuse_running_behind(
     place: Place, store_on: StoreOn, *, monotonic: Callable[[], float], pause: Callable[[float], None]
 ) -> None:
-    """The same of the cluster that the job leaves: consumers that were not stopped would go on there.
+    """The same for the cluster that the job leaves: consumers that were not stopped would continue there.
 
     That cluster may be lost: it is asked once, and is not needed.
     """

@@ -71,7 +71,7 @@ class OutsideRecorder(StayRecorder):
 
     @property
     def is_left_to_driver(self) -> bool:
-        """Whether a driver records this stay, or may still do so (B2)."""
+        """True if a driver records this stay, or may still do so (B2)."""
         return self.driver is not None and not self._takes_over
 
     def entries(self) -> list[Entry]:
@@ -79,7 +79,7 @@ class OutsideRecorder(StayRecorder):
         return [Entry(OUTSIDE, 0, self._lowest), Entry(OUTSIDE, 0, self._own.known, full=True, begun=self._own.begun)]
 
     def lacks(self, at: TopicPartition, position: Position) -> bool:
-        """Whether the position is not the newest that is known of the partition, or known without its record."""
+        """True if the position is not the partition's newest known one, or is known without its record."""
         if position.start is not None and self._is_unnamed(Place(at, position.start)):
             return True
         key = self._key(at)
@@ -96,7 +96,7 @@ class OutsideRecorder(StayRecorder):
         return self._looked.get(Place(at, number), "")
 
     def may_note(self, now_s: float, *, lacks: bool) -> bool:
-        """Whether to note what the place has now. ``lacks``: the journal lacks something of it (B2)."""
+        """True if the content of the place is to be noted. ``lacks``: the journal lacks something of it (B2)."""
         if self.is_closed:
             return False
         if not lacks or self.driver is None or self._takes_over:
@@ -111,9 +111,9 @@ class OutsideRecorder(StayRecorder):
         return self._takes_over
 
     def append_at(self, now_s: float, now_ms: int) -> int:
-        """Append an entry if something changed, and the last one is a second old. How many partitions it has of them.
+        """Append an entry if something changed, and the last one is a second old. Returns its number of partitions.
 
-        None of them if another recorder was quicker: the next look has what it appended.
+        0 if another recorder was quicker: the next look reads what that appended.
         """
         entry = self._own.next_entry(now_ms) if now_s - self._appended_at >= EACH_S and not self.is_closed else None
         if entry is None:

@@ -91,7 +91,7 @@ class JobReport:
 
 
 def not_moved(home: str) -> Location:
-    """Where a job lives of which nothing is recorded yet. This location is in no log."""
+    """The location of a job that has none yet. It is in no log."""
     return first(home)
 
 
@@ -103,7 +103,7 @@ def why_not(config: Config, job: Job, located: Located) -> str:
 
 
 def read_ends(job: Job, rows: Mapping[TopicPartition, Row]) -> dict[TopicPartition, int]:
-    """Where the batch ends that a query has begun after these rows; empty for other jobs. Raises as stores do."""
+    """The ends of the batch that a query has begun after these rows; empty for other jobs. Raises as stores do."""
     if not traits(job.store).corrected_in_copy or not rows:
         return {}
     starts = {key: number_in(row) for key, row in rows.items() if row.malformed is None}
@@ -139,7 +139,7 @@ class StayJournal:
         self._positions: dict[TopicPartition, Position] = {}
         self._may_note = False
         self._why: dict[TopicPartition, str] = {}
-        """Numbers that are not noted, and why. Those of ``_mirrored`` are perhaps a mirror's."""
+        """Numbers that are not noted, and why. ``_mirrored``: those that may be a mirror's."""
         self._mirrored: dict[TopicPartition, str] = {}
 
     def begin_round(
@@ -219,7 +219,7 @@ class StayJournal:
         records = [known.record for known in self._recorder.entries()[-1].numbers.values() if known.record is not None]
         if here == not_moved(here.cluster) and any(each.cluster_id not in (None, cluster_id) for each in records):
             raise NeedsPerson(
-                f'The journal of job "{self._job.name}" is of another cluster than {here.cluster}, its home, is now.',
+                f'The journal of job "{self._job.name}" is of another cluster than its home, {here.cluster}, is now.',
                 hint="Correct its home. If it is right, let its offsets be found again: "
                 + self._located.state.command("move", "--to", here.cluster),
             )

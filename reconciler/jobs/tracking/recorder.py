@@ -45,7 +45,7 @@ MOST_PARTITIONS = 10_000
 
 
 class Moved(Changed):
-    """The journal is closed, or another run's: this query must not go on."""
+    """The journal is closed, or another run's: this query must not continue."""
 
 
 class Position(NamedTuple):
@@ -142,7 +142,7 @@ class StayRecorder:
         raise self._moved(newest)
 
     def require_here(self) -> None:
-        """Raise Moved if the job lives elsewhere by now, or its numbers are being written."""
+        """Raise Moved if the job now lives elsewhere, or its numbers are being written."""
         here = self._job.location()
         if here is not None and (here.stay != self._stay or here.phase is Phase.WRITING):
             raise self._moved(None)
@@ -162,7 +162,7 @@ class StayRecorder:
         return self._journal
 
     def _learn(self, entries: Sequence[Entry]) -> None:
-        """Take note of what the journal has, and of the number that comes after it."""
+        """Note the journal's content, and the number after it."""
         self._next = entries[-1].number + 1 if entries else FIRST
         for each in entries:
             if self._stay > 1 and each.number == FIRST:
@@ -181,7 +181,7 @@ class StayRecorder:
         else:
             what = f"its stay {self._stay} has ended"
         return Moved(
-            f'This driver of the job "{self._job.job}" must not go on: {what}.',
+            f'This driver of the job "{self._job.job}" must not continue: {what}.',
             hint="Its query is stopped. Start the job by its hook only. See: "
             + self._job.command("status", "--history"),
         )
@@ -210,10 +210,10 @@ class StayRecorder:
     def _tell(self, nameless: Mapping[Place, str]) -> None:
         if nameless:
             names = [f"{place.at}: {why}" for place, why in nameless.items()]
-            log.warning('of job "%s" no record is known before some numbers: %s', self._job.job, some(names))
+            log.warning('job "%s": no record is known before some numbers: %s', self._job.job, some(names))
 
     def _is_unnamed(self, place: Place) -> bool:
-        """Whether the record before the number is not known, and was not looked up."""
+        """True if the record before the number is not known, and was not looked up."""
         if place in self._looked:
             return False
         known = self._of(place)

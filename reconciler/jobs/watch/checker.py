@@ -191,7 +191,7 @@ class JobChecker:
                 failed.append(job.name)
 
     def _try(self, jobs: Sequence[Job], read: StoresRead, patience_s: float, results: dict[str, JobCheck]) -> bool:
-        """Check jobs together, and ask the cluster itself if it seems to be away. False if the jobs have no results."""
+        """Check jobs together; if the cluster seems unreachable, ask it. False if the jobs have no results."""
         began = self._clock()
         try:
             results.update(self._check_now(jobs, read, patience_s))
@@ -210,7 +210,7 @@ class JobChecker:
         outside = replace(self._outside, open_store=read.opener(self._outside.open_store))
         checked = self._check(config, jobs, outside)
         reader = self._outside.reader
-        self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
+        self._mirror.refresh(reader)  # after the check: an unreachable cluster has cost one wait already
         plans = {plan.name: plan for plan in checked.plan.jobs}
         now_ms = self._outside.now_ms()
         here = self._left.ends({topic for job in jobs if not job.moved for topic in job.topics})
@@ -326,7 +326,7 @@ class MirrorWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to read again."""
+        """True if it is time to read again."""
         return self._clock() >= self._due
 
     def refresh(self, reader: LogReader) -> None:

@@ -73,7 +73,7 @@ class CheckFigures:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the job must not start without a decision."""
+        """True if the job must not start without a decision."""
         return bool(self.blocking_sinks) or any(topic.blocked for topic in self.topics.values())
 
     @property

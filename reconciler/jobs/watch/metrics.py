@@ -269,7 +269,7 @@ class MetricsListener:
         host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
         try:
             self._server, self._thread = start_http_server(address.port, host, registry)
-        except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be a host's, like .example.com
             raise ConfigError(
                 f"Nothing can listen on {address}: {getattr(error, 'strerror', None) or error}.",
                 hint="Choose another address with --listen or [watch] listen; another watch may be running there.",

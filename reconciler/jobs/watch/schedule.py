@@ -22,7 +22,7 @@ from reconciler.jobs.watch.metrics import Figures
 from reconciler.kafka.rate_limit import RateLimit
 
 BATCH_EVERY_S = 1.0
-"""Seconds between batches, about: smaller ones would cost more requests than the even load is worth."""
+"""About the seconds between batches: shorter ones cost more requests than the even load is worth."""
 LARGEST_BATCH = 50
 
 log = logging.getLogger("reconciler.jobs.watch")
@@ -121,7 +121,7 @@ class Watch:
                 continue
             self._check(self._batches[self._step % len(self._batches)])
             if self._requested.stop():
-                break  # a round that was cut short has found nothing: no outage, and no end of one
+                break  # a round that was cut short shows no outage, and no end of one
             self._tidy()
             self._step += 1
             if self._step % len(self._batches) == 0:
@@ -179,7 +179,7 @@ class Watch:
         try:
             setup = self._prepare()
         except ReconcilerError as error:
-            log.error("The configuration was not read again, and the one from before goes on. %s", error)
+            log.error("The configuration was not read again, and the previous one stays in use. %s", error)
             self._update(reload_ok=False)
             return
         before, self._setup = self._setup, setup

@@ -92,7 +92,7 @@ def look_at(
     """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
 
     Without an output, each log is read from where the job first read it: the first cluster may have deleted earlier
-    records. Raises Changed if a cluster is none of the plans', or a log is not the one that the job has read;
+    records. Raises Changed if no plan has a cluster, or a log is not the one that the job has read;
     Unreachable if the job's last cluster does not answer; Refused.
     """
     logs: dict[int, ClusterLog] = {}
@@ -106,7 +106,7 @@ def look_at(
             dead[name] = error
             continue
         if number in logs:
-            raise Changed(f"[{name}] is the same cluster as another one.", hint="Correct its bootstrap_servers.")
+            raise Changed(f"[{name}] is the same cluster as another table's.", hint="Correct its bootstrap_servers.")
         logs[number] = log
     missing = [each for number, each in enumerate(found.clusters) if number not in logs]
     if any(each.is_last for each in missing):

@@ -240,7 +240,7 @@ def _fewer(
         raise NeedsPerson(
             f"Offsets are stored for {names_of(left)}, which the cluster does not have: the topic has fewer partitions "
             "than before.",
-            hint=f'{CORRECT_THEM} Or go on without them: Policy(fewer="leave").',
+            hint=f'{CORRECT_THEM} Or continue without them: Policy(fewer="leave").',
         )
     return left
 
@@ -294,7 +294,7 @@ def _starts(
             hint=CORRECT_THEM,
         )
     if lost and policy.overtaken == "stop":
-        raise NeedsPerson(f"{lost_sentence(lost)}.", hint='To go on without them: Policy(overtaken="earliest").')
+        raise NeedsPerson(f"{lost_sentence(lost)}.", hint='To continue without them: Policy(overtaken="earliest").')
     return found, tuple(lost)
 
 

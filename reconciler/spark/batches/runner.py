@@ -153,7 +153,7 @@ class RangeBatches:
         self._opened: dict[RangeSink | None, GroupOffsets] = {}
         self._reader: LogReader | None = None
         self._has_taken_over = False
-        """Whether runs of the group at another cluster can save nothing any more."""
+        """True if runs of the group at another cluster can no longer save anything."""
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
         """``planning.EmptyStretches`` that this process has found."""
 
@@ -239,7 +239,7 @@ class RangeBatches:
             empty=self._empty,
         )
         if planned.lost:
-            log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
+            log.warning("%s; continuing after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
         if planned.left:
             log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
         return planned

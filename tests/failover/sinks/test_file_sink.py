@@ -49,7 +49,7 @@ def test_the_hook_makes_a_copy_once_and_starts_no_stale_one(query: Query) -> Non
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 4 without an error"):
         query.start_at_destination()
     query.run(range(3, 5))
-    with pytest.raises(NeedsPerson, match=r"after the copy .* was made of it: it has begun batches 3 to 4"):
+    with pytest.raises(NeedsPerson, match=r"after it was copied to .*: it has begun batches 3 to 4"):
         query.start_at_destination()
 
 

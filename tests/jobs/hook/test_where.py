@@ -156,6 +156,6 @@ def test_at_a_first_start_numbers_under_any_name_need_a_word_on_whose_they_are(m
         refuse_known(nothing_recorded("clicks"), place.job, held_by(config, place.job, lambda _: memory.store))
     hint = str(stopped.value.hint)
     assert "reconciler move --to a --job clicks" in hint
-    assert ("Those of a.events say that it was moved before: mount or restore its state store." in hint) is (
+    assert ("The rows of a.events show that it was moved before: mount or restore its state store." in hint) is (
         topic == "a.events"
     )

@@ -353,7 +353,7 @@ def test_a_configuration_that_cannot_be_used_leaves_the_old_one_going(
     assert len(world.times_of("job-2")) >= 5
     assert not world.figures.process.reload_ok
     assert [record.getMessage() for record in caplog.records] == [
-        "The configuration was not read again, and the one from before goes on. reconciler.toml is not TOML."
+        "The configuration was not read again, and the previous one stays in use. reconciler.toml is not TOML."
     ]
     assert world.closed == 0
     world.prepare, world.reloads, world.stop_at = None, [561.0], 570.0

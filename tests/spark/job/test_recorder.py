@@ -209,7 +209,7 @@ def test_a_driver_that_runs_on_appends_nothing_once_its_job_is_moved(world: Worl
     assert (entries[-1].closed_by, entries[-1].numbers) == (here.number - 1, {})
     assert latest(entries) == latest(entries[:-1]), "the stay is read as before"
     driver.look(committed({0: 8}))
-    sentence = r'job "clicks" must not go on: it lives on b, stay 2, by ana at 2026-09-21T.* \(a burns\)'
+    sentence = r'job "clicks" must not continue: it lives on b, stay 2, by ana at 2026-09-21T.* \(a burns\)'
     for append in (lambda: driver.append(NOW), lambda: world.recorder("no hook").look(committed({0: 6}))):
         with pytest.raises(Moved, match=sentence):
             append()
