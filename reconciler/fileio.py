@@ -252,7 +252,7 @@ def read_regular(path: Path, *, largest: int = LARGEST_FILE, kind: str = "plan")
 
 
 def name_for(text: str) -> str:
-    """A file's name for any text. A digest keeps texts apart that hold more than letters, digits and ``-_.``."""
+    """A file's name for any text. A digest distinguishes texts that hold more than letters, digits and ``-_.``."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in text)
     return safe if safe == text else f"{safe}-{sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 

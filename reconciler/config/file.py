@@ -60,13 +60,13 @@ __all__ = [
 ]
 
 MOST_BYTES = 4 * 1024 * 1024
-"""A configuration of ten thousand jobs is half as large."""
+"""The most bytes of a file: ten thousand jobs take half of them."""
 MOST_BITS = 4096
 """The longest integer. Python prints none of more than 4,300 decimal digits (``sys.get_int_max_str_digits``)."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
-"""A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
+"""The most parts of a dotted key: the parser's time and memory grow with the square of their number."""
 _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
 """The beginnings of the parser's messages for a value that is given twice."""
 

@@ -53,7 +53,7 @@ def _files(patterns: list[str], path: Path, faults: Faults) -> Iterator[Path]:
             except (NotImplementedError, ValueError):  # an absolute one
                 found = sorted(Path("/").glob(pattern.lstrip("/")))
             if not found:
-                raise ConfigError(f'include = "{pattern}" is no file.', hint="Correct the path, or leave it out.")
+                raise ConfigError(f'include = "{pattern}" names no file.', hint="Correct the path, or leave it out.")
             new = [each for each in found if each.resolve() not in seen]
             seen |= {each.resolve() for each in new}
             yield from new

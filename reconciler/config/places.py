@@ -223,7 +223,7 @@ def _among(job: Job, naming: Naming, clusters: Collection[str], *, is_recorded: 
             if other != stream and not is_recorded:
                 yield ConfigError(
                     f'Topics {other} and {stream} of job "{job.name}" are both called "{name}", on different clusters: '
-                    "without a [state] store, nothing says of which an offset under this name is.",
+                    "without a [state] store, nothing shows which of them an offset under this name is of.",
                     hint='Add [state] store = "ADDRESS".',
                 )
                 return

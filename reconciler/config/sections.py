@@ -30,7 +30,7 @@ from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-"""It is a part of topics' names."""
+"""The form of a cluster's name, which is a part of topics' names."""
 _URL = re.compile(r"https?://[^/]")
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?")
 _ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'
@@ -44,7 +44,7 @@ def clusters(root: Table, faults: Faults) -> dict[str, Cluster | None]:
         faults.add("[clusters] is missing.", example)
     found = {name: _cluster(name, each, faults) for name, each in table.tables_by_name()}
     if table.is_there and len(found) < 2:
-        table.fault(next(iter(found), "NAME"), "is alone.", "Add the cluster where jobs go on after a failover.")
+        table.fault(next(iter(found), "NAME"), "is alone.", "Add the cluster where jobs continue after a failover.")
     for one, other in combinations(filter(None, found.values()), 2):
         _refuse_one_cluster(one, other, faults)
     return found
@@ -55,7 +55,7 @@ def _cluster(name: str, table: Table, faults: Faults) -> Cluster | None:
     client = table.mapping("client")
     table.done()
     if CLUSTER_NAME.fullmatch(name) is None:
-        faults.add(f"{cluster_table(name)} is no name that MirrorMaker could use.", "Correct the name.")
+        faults.add(f"{cluster_table(name)} is not a name that MirrorMaker could use.", "Correct the name.")
     if BROKERS_TOO in client:
         problem = f"{BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
         faults.add(f"{table.where('client')}: {problem}", "Give the brokers as bootstrap_servers only.")
@@ -266,7 +266,7 @@ def origins_of(table: Table, home: str, clusters: Collection[str]) -> tuple[str,
     origins = table.texts("origins", "must be a list of clusters.", 'For example origins = ["a", "b"].') or (home,)
     for name in origins:
         if name not in clusters and not isinstance(name, Unknown):
-            table.fault("origins", f'has "{name}", which is no cluster.', f"Known are {', '.join(clusters)}.")
+            table.fault("origins", f'has "{name}", which is not a cluster.', f"Known are {', '.join(clusters)}.")
     if home not in origins and not isinstance(home, Unknown) and not table.is_faulty("origins"):
         table.fault("origins", f'lacks the job\'s home, "{home}".', "Add it.")
     return origins
@@ -325,5 +325,5 @@ def ignored_topics(table: Table, topics: Collection[str]) -> tuple[str, ...]:
     """A job's ``ignore_topics``: none of them is among its ``topics``."""
     ignored = table.texts("ignore_topics", "must be a list of topic names.")
     if both := [topic for topic in ignored if topic in topics]:
-        table.fault("ignore_topics", f'has "{both[0]}", and so has topics.', "Take it out of one of the two.")
+        table.fault("ignore_topics", f'has "{both[0]}", and so has topics.', "Remove it from one of them.")
     return ignored

@@ -149,13 +149,13 @@ class Job:
     home: str = ""
     """The cluster that produces its topics while nothing has failed."""
     moved: bool = False
-    """It lives on ``Config.there``."""
+    """True if it lives on ``Config.there``."""
     location: int | None = None
     """The number of the location that says so."""
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)
     """Where it was when it left ``Config.there`` after earlier stays there, by that cluster's names."""
     in_copy: bool = False
-    """Its location names the copy of its checkpoint in which it goes on: nothing plans the original again."""
+    """True if its location names the copy of its checkpoint in which it continues: the original is not planned."""
     streams: tuple[Stream, ...] = ()
     """The streams that it reads, under whatever names."""
     patterns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Asks a log what searches want to know: a round's probes in a few calls, and for two windows of searches in turn.
+"""Sends the probes of searches to a log: a round in a few calls, for two windows of searches in turn.
 
 All searches of a partition share its answers: edges and times are asked once, and reads that overlap are made once.
 Probes only read, so a call that failed because brokers were away is repeated until the deadline.
@@ -28,9 +28,9 @@ from reconciler.retry import insist
 
 T = TypeVar("T")
 W = TypeVar("W")
-"""A caller's name of a window."""
+"""The caller's name for a window."""
 Answers = list[tuple[Answer, ...]]
-"""One round's answers, for each search those to its probes."""
+"""One round's answers, by search, in the order of its probes."""
 _Answered = Callable[[], Answers]
 
 
@@ -51,9 +51,9 @@ class Log:
     clock: Callable[[], float]
     until: float
     counts: Counter[str] = field(default_factory=Counter)
-    """Probes of each kind, so far."""
+    """The number of probes of each kind so far."""
     given_up: bool = False
-    """Nothing is asked or repeated any more."""
+    """True once nothing more is asked or repeated."""
     looking: Lock = field(default_factory=Lock)
     reading: Lock = field(default_factory=Lock)
 
@@ -239,7 +239,7 @@ def _part(chunk: Chunk, asked: ReadRequest, request: ReadRequest) -> Chunk | Non
 def _insist(log: Log, call: Callable[[], T]) -> T:
     """Repeat a call while the cluster is unreachable, until the deadline. Reading twice is harmless."""
     if log.given_up:
-        raise Unreachable("The run has ended.")  # another window has failed, and only its error is told
+        raise Unreachable("The run has ended.")  # another window has failed, and only its error is reported
 
     def left_s() -> float:
         return 0.0 if log.given_up else log.until - log.clock()

@@ -117,7 +117,7 @@ class Connection:
                     unknown.append(name)
                     del settings[name]
                     continue
-                if not unknown:  # else what is missing may be what was misspelt
+                if not unknown:  # else the missing property may be a misspelt one
                     raise bad_settings(error, self._settings) from error
             if unknown:
                 raise unknown_properties(unknown)

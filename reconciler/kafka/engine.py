@@ -108,8 +108,8 @@ class _Task(Generic[F]):
             raise Unreachable(
                 f"The log of {self.partition} moved {self._restarts} times while it was searched: "
                 "its retention deletes faster than it can be read, or its leaders change.",
-                hint="Raise the topic's retention.ms until the job has started, or let the brokers settle; "
-                "then run this again.",
+                hint="Raise the topic's retention.ms until the job has started, or wait until the brokers "
+                "are stable; then run this again.",
             )
         self._search.close()
         self._search = self._start()

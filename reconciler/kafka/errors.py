@@ -90,8 +90,8 @@ _IN_HANDSHAKE = "in state SSL_HANDSHAKE"
 _MOST_ADDRESSES = 3
 _CONNECT_S = 2.0
 _NO_PROVIDER = (
-    f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows sasl.oauthbearer.client.id "
-    f"and its secret, under {SECTION}."
+    "Check that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
+    f"sasl.oauthbearer.client.id and its secret, under {SECTION}."
 )
 _EXPIRED = "unexpired token"
 _OLD_TOKEN = "Compare this machine's clock with the provider's, or have the provider give out a new token."
@@ -107,13 +107,13 @@ _PROPERTIES = (
     *("ssl.key.pem", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password"),
     *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "socket.timeout.ms"),
 )
-"""Properties to suggest for a misspelt one."""
+"""The most properties to suggest for a misspelt one."""
 _OWN_CERTIFICATE = ("ssl.keystore.location", "ssl.certificate.location", "ssl.certificate.pem")
 _FILES = {
-    "ssl.ca.location": "See that the file holds certificates in PEM.",
-    "ssl.certificate.location": "See that the file holds certificates in PEM.",
-    "ssl.key.location": "See that the file holds a key in PEM, and that ssl.key.password opens it.",
-    "ssl.keystore.location": "See that the file is in PKCS#12, and that ssl.keystore.password opens it.",
+    "ssl.ca.location": "Check that the file holds certificates in PEM.",
+    "ssl.certificate.location": "Check that the file holds certificates in PEM.",
+    "ssl.key.location": "Check that the file holds a key in PEM, and that ssl.key.password opens it.",
+    "ssl.keystore.location": "Check that the file is in PKCS#12, and that ssl.keystore.password opens it.",
 }
 """Properties that name files, and the hint where a file can be read but not used."""
 
@@ -144,7 +144,7 @@ class ClusterErrors:
     """No broker that the client knows of can be used."""
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows every broken connection, and tells less
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows every broken connection, and says less
             self.all_down = True
         elif error.code() in LOGIN:
             self.login = self.last = error
@@ -167,22 +167,22 @@ class ClusterErrors:
         if code in TOPIC_GONE:
             gone = Changed(
                 f"Could not {doing}: {self.name} no longer knows the topic or partition ({plain_text(error)}).",
-                hint="See whether it is being deleted or recreated, or the Describe permission on it was withdrawn, "
+                hint="Check whether it is being deleted or recreated, or the Describe permission on it was withdrawn,  "
                 "then run this again.",
             )
             gone.retryable = True  # a broker that has just come back knows no partition for a moment
             return gone
         if code in COORDINATOR_MOVING or code in LEADER_MOVING:
-            waited = round(waited_s())  # a broker says so at once: what counts is how long it was asked again
+            waited = round(waited_s())  # a broker says so at once: the time of all tries counts
             after = f" after {waited:,} s" if waited else ""
             return Unreachable(
                 f"Could not {doing}: {self.name} was not ready for it{after} ({plain_text(error)}).",
-                hint="Run this again in a moment; if that does not help, look at the brokers' health.",
+                hint="Run this again in a moment; if that does not help, check the brokers' health.",
             )
         if code in DAMAGED:
             return Refused(
                 f"Could not {doing}: {self.name} delivered records that are damaged ({plain_text(error)}).",
-                hint="Look at the disk and the log of the broker that leads the partition; have a replica that is "
+                hint="Check the disk and the log of the broker that leads the partition; have a replica that is "
                 "whole lead it, then run this again.",
             )
         if code > 0 and code not in UNANSWERED:
@@ -201,7 +201,7 @@ class ClusterErrors:
         silent_s = max(self.timeout_s, floor(waited_s()))
         return Unreachable(
             f"{what}: {self.name} gave no answer in {silent_s:,g} s{f' ({text})' if text else ''}.",
-            hint="See that its brokers are up and reachable from here, then run this again.",
+            hint="Check that its brokers are up and reachable from here, then run this again.",
         )
 
     def refusal(self, doing: str) -> Refused | None:
@@ -213,11 +213,11 @@ class ClusterErrors:
         why = plain_text(error)
         hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
         if (source := source_of(self.client)) is not None:
-            hint = f"The token comes from {source}: see that its user may log in there."
+            hint = f"The token comes from {source}: check that its user may log in there."
         elif "OAUTHBEARER" in (self.client.get("sasl.mechanism"), self.client.get("sasl.mechanisms")):
             hint = _WRONG_TOKEN
         if why.endswith("supported mechanisms:"):  # none
-            hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
+            hint = f"That port takes no logins: use another, or set security.protocol without SASL_ under {SECTION}."
         return Refused(f"Could not {doing}: {self.name} refused the login of {self.user} ({why}).", hint=hint)
 
     def tls_refused(self, doing: str) -> Refused | None:
@@ -283,7 +283,7 @@ class ClusterErrors:
     def _no_token(self, error: KafkaError, doing: str) -> Unreachable:
         why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
         source = source_of(self.client)
-        hint = f"The token comes from {source}: mend that." if source is not None else _NO_PROVIDER
+        hint = f"The token comes from {source}: repair that." if source is not None else _NO_PROVIDER
         if _EXPIRED in why:
             hint = _OLD_TOKEN
         return Unreachable(
@@ -313,7 +313,7 @@ def addresses(servers: str) -> list[tuple[str, int]]:
 
 
 def _hangs_up(host: str, port: int) -> bool:
-    """Whether a server ends a connection that begins with nothing it knows. One that hangs accepts it and is silent."""
+    """True if a server closes a connection that begins with unknown bytes. A server that hangs stays silent."""
     try:
         with socket.create_connection((host, port), _CONNECT_S) as connection:
             connection.sendall(bytes(8))

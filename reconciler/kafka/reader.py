@@ -61,7 +61,7 @@ ANSWER_BYTES, SMALL_ANSWER_BYTES = 8 * 1024 * 1024, 1024 * 1024
 is in ``PATIENCE`` of the time for one, smaller ones are asked for, which 1 Mbit/s delivers in that time."""
 PATIENCE = 0.5
 LEADERS_S = 1.0
-"""The client's own timer finds leaders in so many seconds; asking for them never takes longer."""
+"""The client's own timer finds leaders in so many seconds, so a look-up waits no longer."""
 Kind = tuple[int, str]
 """A kind of consumer: its fetch size in bytes, and its isolation level."""
 AT_ONCE = 1_000

@@ -153,7 +153,7 @@ class ProcessReader:
                 self.close()
                 raise Refused(
                     f"No process to read records in could be started: {error.strerror or error}.",
-                    hint="See the limits of processes and memory here, then run this again.",
+                    hint="Check the limits of processes and memory here, then run this again.",
                 ) from error
         return self._process
 
@@ -189,7 +189,7 @@ class _Process:
 
 
 def _may_fork() -> bool:
-    """Whether every thread of this process is one of Python's: a library's may hold a lock that the copy needs."""
+    """True if Python started every thread of this process: a library's may hold a lock that the copy needs."""
     try:
         return len(os.listdir("/proc/self/task")) == threading.active_count()
     except OSError:

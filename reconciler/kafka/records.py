@@ -87,7 +87,7 @@ class FetchWait:
         self._answered = 0
 
     def on_news(self, answered: Callable[[], int]) -> bool:
-        """Take note of new records or ends; True if the rest comes too slowly for this fetch size.
+        """Note new records or ends; True if the rest comes too slowly for this fetch size.
 
         ``answered`` counts the partitions with a record or an end.
         """
@@ -101,7 +101,7 @@ class FetchWait:
         return 0 < self._answered - before < DRIP * (self._partitions - self._answered)
 
     def is_over(self, any_unanswered: Callable[[], bool]) -> bool:
-        """True if no news is to be expected any more, at a look that found none."""
+        """True if no more news is expected, after a look that found none."""
         waits_long = self._counted_s is None or (self._last and any_unanswered())
         return self._clock() - self._last_news_s > (self._wait_s if waits_long else self._stall_s)
 

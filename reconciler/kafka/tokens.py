@@ -64,7 +64,7 @@ def source_of(client: Mapping[str, Any]) -> str | None:
 
 
 class TokenSource:
-    """librdkafka's callback for a token. What it raises later is the reason that the client reports."""
+    """librdkafka's callback for a token. The client reports an exception of it as its reason."""
 
     def __init__(self, make: Maker, source: str) -> None:
         self._make, self._source = make, source
@@ -80,7 +80,7 @@ class TokenSource:
         except Exception as error:
             raise Unreachable(
                 f"There is no token for {cluster}: {self._source} failed with {type(error).__name__}: {error}.",
-                hint="Mend that, and run this again.",
+                hint="Repair that, then run this again.",
             ) from error
 
     def __call__(self, _: str) -> tuple[Any, ...]:

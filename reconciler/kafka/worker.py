@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def main(descriptor: int) -> None:
-    """Let go of the parent's files and signals, and answer requests until the other end is closed."""
+    """Close the parent's files, ignore its signals, and answer requests until the other end is closed."""
     gc.freeze()  # a socket of the parent's that is collected here would close a number that is another's by now
     gc.set_threshold(1_000_000, 50, 50)  # hundreds of thousands of messages are alive at a time, and none is in a cycle
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):

@@ -182,7 +182,7 @@ def _require_submitted(version: str, progress: Progress) -> None:
     if jar is None:
         jars = ",".join(map(str, connector_jars(progress)))
         raise ConfigError(
-            "spark-submit has started Spark without the Kafka connector, and with_kafka() cannot add it any more.",
+            "spark-submit has started Spark without the Kafka connector, and with_kafka() can no longer add it.",
             hint=f"Give its jars to spark-submit, beside your own: --jars {jars}",
         )
     require_fitting([jar], version)
@@ -215,7 +215,7 @@ def _require_no_running_spark() -> None:
 
     if SparkContext._active_spark_context is not None:
         raise ConfigError(
-            "Spark already runs in this process, and its jars cannot be changed any more.",
+            "Spark already runs in this process, and its jars can no longer be changed.",
             hint="Call with_kafka() before the first getOrCreate(), or stop that session first.",
         )
 

@@ -207,8 +207,8 @@ def inside(section: str, line: str) -> str:
             "[jobs clicks] group names a group on each cluster, and its offsets are not in a cluster's group.",
         ),
         (LEAST + 'origins = ["b"]', '[jobs clicks] origins lacks the job\'s home, "a". Add it.'),
-        (LEAST + 'origins = ["a", "c"]', '[jobs clicks] origins has "c", which is no cluster. Known are a, b.'),
-        (LEAST + '[clusters."a b"]', "[clusters.a b] is no name that MirrorMaker could use. Correct the name."),
+        (LEAST + 'origins = ["a", "c"]', '[jobs clicks] origins has "c", which is not a cluster. Known are a, b.'),
+        (LEAST + '[clusters."a b"]', "[clusters.a b] is not a name that MirrorMaker could use. Correct the name."),
         (LEAST + "gruop = 1", "[jobs clicks] gruop is not a known key. Did you mean group?"),
         (LEAST + '[jobs.identity]\nidd = "key"', "[jobs clicks.identity] idd is not a known key"),
         (

@@ -55,7 +55,7 @@ def test_a_job_has_the_defaults_that_it_does_not_set_also_one_by_one_in_its_iden
 @pytest.mark.parametrize(
     ("text", "files", "said"),
     [
-        (including("jobs.d/*.toml"), {}, 'include = "jobs.d/*.toml" is no file'),
+        (including("jobs.d/*.toml"), {}, 'include = "jobs.d/*.toml" names no file'),
         (including("jobs.d/*.toml"), {"x": "[search]\n"}, "x.toml: an included file has [[jobs]] alone, and this one"),
         (including("jobs.d/*.toml"), {"x": "[[jobs"}, "x.toml: it is not TOML"),
         (including("jobs.d/*.toml"), {"x": job("twice"), "y": job("twice")}, "twice"),

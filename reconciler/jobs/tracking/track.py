@@ -154,7 +154,7 @@ class Tracker:
             troubles[f'{place}, for job "{job.name}"' if place in (SOURCE, STATE) else place] = error
 
     def _source_error(self) -> ReconcilerError | None:
-        """Why the source does not answer at all; None if it does, or if nothing is waited for any more."""
+        """Why the source does not answer at all; None if it does, or if there are no more waits."""
         if self._side.stopping():
             return None
         try:
@@ -199,7 +199,7 @@ class SourceSide:
     """The world outside of tracking: the log of the cluster where the jobs live, their stores there, the clocks.
 
     ``located``: where each job lives, and its journal, by its name. ``monotonic`` gives seconds, ``now_ms`` epoch ms.
-    Once ``stopping`` returns True nothing is waited for any more. ``waits_s``: as ``beside.WAITS_S``.
+    Once ``stopping`` returns True there are no more waits. ``waits_s``: as ``beside.WAITS_S``.
     """
 
     reader: LogReader

@@ -38,19 +38,19 @@ batch is above the first. A still larger batch is left to it."""
 ALL_BYTES = 2 * 1024 * 1024
 """Bytes of one answer, which has at least one batch, however large."""
 UNDER_WAY = 2
-"""Requests that are not answered yet: a broker prepares one answer while the records of another are taken."""
+"""Requests without an answer at a time: a broker prepares one while the records of another are processed."""
 DIVIDED_FROM = 200
-"""So many partitions of one leader are asked for in two parts, so that there are two requests."""
+"""From so many partitions of one leader on, they are split into two requests."""
 HAND_OVER_BYTES = 512 * 1024
 """Values that are handed over together, or a little more. The memory of so few records is used again and again: with
 8 MiB a read takes a tenth more."""
 PATIENCE = 0.5
-"""The share of the time for an answer that this reader waits: the other one waits again, and tells what was wrong."""
+"""The share of an answer's time that this reader waits: the other reader waits again, and reports the error."""
 LEADERS_S = 10.0
-"""Seconds after which leaders are asked for again: one that is cut off from the others may answer on."""
+"""Seconds after which leaders are looked up again: a broker that is cut off from the others may still answer."""
 MOST_FAILURES = 3
-"""So many reads that failed one after the other: the next ones are not tried. One that timed out counts as so many: on
-a slow link, as at a silent broker, each further one would cost its time again."""
+"""Stop using this reader after so many failures in a row, or after one timeout: on a slow link, or with a silent
+broker, each further read would cost that time again."""
 
 log = logging.getLogger(__name__)
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its debugging shows logins
@@ -69,7 +69,7 @@ class BulkReader:
         self._known = wire.Leaders({}, {})
         self._known_until = inf
         self._stale: set[str] = set()
-        """Topics of which a broker no longer leads what it did."""
+        """Topics with a partition whose leader has changed."""
         self._failures = 0
 
     def expect(self, topics: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ class BulkReader:
             self._forget()
 
     def _may_be_used(self) -> bool:
-        """Whether every setting of the client can be translated."""
+        """True if every setting of the client can be translated."""
         if self._settings is None:
             self._settings = translate_settings(self._client)
             if self._settings is None:
@@ -123,7 +123,7 @@ class BulkReader:
         yield from self._take_turns(deque(_parts(by_leader)))
 
     def _take_turns(self, parts: deque[_Part]) -> Iterator[list[Place]]:
-        """Ask for the parts in turn, each again until nothing of it waits. Places that are complete."""
+        """Ask for the parts in turn, until all their places are complete or left; yield the complete ones."""
         under_way: deque[tuple[_Part, asyncio.Future[memoryview]]] = deque()
         try:
             while parts or under_way:
@@ -256,7 +256,7 @@ class _Part:
         return wire.Fetch(((name, place.position) for name, place in self.waiting.items()), self.each_bytes, ALL_BYTES)
 
     def has_room(self, answer: Sequence[wire.Fetched]) -> bool:
-        """Whether the answer could have held one more batch of this size."""
+        """True if the answer could have held one more batch of this size."""
         return ALL_BYTES - sum(len(each.batches) for each in answer) >= self.each_bytes
 
 

@@ -24,7 +24,7 @@ REPLICAS = struct.Struct(">hiii")
 ASKED = struct.Struct(">iqi")
 FETCHED = struct.Struct(">ihqqi")
 ABORTED = 16
-"""Bytes for each aborted transaction, which only those who leave them out are told."""
+"""Bytes for each aborted transaction, of which a broker tells only readers of committed records."""
 CONSUMER, AT_ONCE, EVEN_IF_EMPTY, UNCOMMITTED = -1, 0, 0, 0
 
 
@@ -187,7 +187,7 @@ class Settings:
 
 
 def translate_settings(client: Mapping[str, Any]) -> Settings | None:
-    """None for settings that ask for anything which is not certain to mean the same there.
+    """None for settings that may not mean the same there.
 
     Raises OSError (of which the errors of TLS are) for files that cannot be used.
     """

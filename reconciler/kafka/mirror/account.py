@@ -69,7 +69,7 @@ class Setting:
     gives: str
     is_as_wanted: bool
     is_default: bool = False
-    """It is as wanted unless somebody changed it: what is not seen here may have other causes."""
+    """True for a property whose default is right: what is missing here may have other causes."""
 
 
 def partition_account(
@@ -105,7 +105,7 @@ def _sent(position: int | None, synced: int | None) -> Sent | None:
 
 
 def _again(usable: Sequence[Sync], surplus: Sequence[int]) -> int:
-    """Each step back to a smaller number is of a record that was sent before; how many follow it, syncs do not tell."""
+    """Each step back to a smaller number is a record that was sent again; syncs do not show how many follow it."""
     back = sum(other.upstream <= one.upstream for one, other in pairwise(usable))
     return sum(max(0, each) for each in surplus) + back
 

@@ -26,7 +26,7 @@ from reconciler.ports import LogReader, TopicPartition
 LEAST = 200_000
 MOST = 1_000_000
 HEARTBEATS = "heartbeats"
-"""Every mirror copies topics of such names, and their copies may be deleted or left out."""
+"""Names of topics that every mirror copies, and whose copies may be deleted or left out."""
 
 P = TypeVar("P", Sync, MirrorCheckpoint)
 
@@ -35,8 +35,8 @@ P = TypeVar("P", Sync, MirrorCheckpoint)
 class OwnTopics:
     """The names of MirrorMaker's own topics: each is the first of its names that exists. ``offsets`` are its worker's.
 
-    ``is_one_way``: a person says that the offset syncs are of the mirror to this cluster only. A mirror from here to
-    that source keeps its own under the same name, unless its ``offset-syncs.topic.location`` is ``target``.
+    ``is_one_way``: the operator states that the offset syncs are of the mirror to this cluster only. A mirror from here
+    to that source keeps its own under the same name, unless its ``offset-syncs.topic.location`` is ``target``.
     """
 
     offset_syncs: tuple[str, ...]
@@ -173,7 +173,7 @@ def _elsewhere(reader: LogReader, topics: OwnTopics) -> str:
 
 
 def _existing(reader: LogReader, names: Sequence[str]) -> list[str] | None:
-    """Those of the topics that exist; None if that cannot be asked."""
+    """The topics that exist; None if they cannot be looked up."""
     try:
         return sorted(reader.describe(names).topics) if names else []
     except (NotRead, Refused, Unreachable):

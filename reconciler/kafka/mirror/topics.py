@@ -31,7 +31,7 @@ _OWN_KEYS = ("offset_syncs_topic", "checkpoints_topic")
 class Mirror:
     """One source that is mirrored here: its alias, the policy for its topics' names, and its topics here.
 
-    ``seen`` are MirrorMaker's own topics that reveal it; empty if a person named the mirror. ``template``: the rule
+    ``seen`` are MirrorMaker's own topics that reveal it; empty if the operator named the mirror. ``template``: the rule
     for the names, instead of the policy. ``own``: names of MirrorMaker's own topics that do not follow from these.
     """
 
@@ -79,7 +79,7 @@ def mirrors(topics: Iterable[str]) -> list[Mirror]:
 def named(
     alias: str | None, policy: TopicPolicy, separator: str, topics: Iterable[str], *, template: str = ""
 ) -> Mirror:
-    """The mirror that a person names."""
+    """The mirror that the operator names."""
     mirror = Mirror(alias, policy, separator, (), template=template)
     own = {"heartbeats", mirror.rule.name_of("heartbeats")}
     plain = (name for name in topics if not is_internal(name) and name not in own)
@@ -98,7 +98,7 @@ def own_names(alias: str, mark: str) -> MirrorSettings:
 
 
 def is_source(topics: Iterable[str]) -> bool:
-    """Whether these are the topics of a cluster that is a source: MirrorMaker keeps offset syncs there."""
+    """True if these are the topics of a source: MirrorMaker keeps offset syncs there."""
     return any(_OFFSET_SYNCS.fullmatch(name) for name in topics)
 
 

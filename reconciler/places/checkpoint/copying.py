@@ -274,7 +274,7 @@ def _write_files(work: _Work) -> None:
 
 
 def _see_whole(work: _Work) -> None:
-    """Compare the copy's files with the expected ones, by name, and by length if they are the query's."""
+    """Compare the copy's files with the expected ones by name, and the query's files also by length."""
     wanted = {name: work.listed.files[name][0] for name in work.names}
     wanted |= {name: len(data) for name, data in work.instead.items()} | {work.barrier: len(work.mark)}
     found = {name: size for name, (size, _) in work.target.listing(work.folder).files.items()}

@@ -15,7 +15,7 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreac
 from reconciler.places.folder import one_line, open_folder
 
 AT_ONCE = 16
-"""Commits that are read at the same time."""
+"""The most commits that are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class DeltaCommit:
     transactions: Mapping[str, int]
     """The versions that it brought, by ``appId``."""
     removes: bool
-    """Whether it removes files, as a RESTORE does that takes rows back."""
+    """True if it removes files, as a RESTORE does that takes rows back."""
 
 
 def is_restore(info: Mapping[str, Any]) -> bool:
-    """Whether the commit with this ``commitInfo`` is a RESTORE."""
+    """True if the commit with this ``commitInfo`` is a RESTORE."""
     return str(info.get("operation")).upper() == "RESTORE"
 
 
 def restored_version(info: Mapping[str, Any]) -> int | None:
-    """The version that a RESTORE leads to; None for one to a time, which does not tell."""
+    """The version that a RESTORE leads to; None for a RESTORE to a time, which does not name it."""
     of = info.get("operationParameters")
     to = of.get("version") if isinstance(of, dict) else None
     if to is None or not str(to).isdecimal() or not str(to).isascii() or len(str(to)) > 18:

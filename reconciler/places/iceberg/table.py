@@ -119,13 +119,13 @@ class IcebergAt:
             raise self._failure(Refused, error, f"There is no such file: correct the job's {self._setting}.") from error
         except (ImportError, ValueError, KeyError) as error:
             if self._opened and not isinstance(error, ImportError):
-                hint = "See whether its files are whole, and of a kind that pyiceberg reads."
+                hint = "Check that its files are whole, and of a kind that pyiceberg reads."
                 raise self._failure(Refused, error, hint) from error
             # pyiceberg's words for its own configuration
             hint = f"Correct the job's {self._setting}, or pyiceberg's configuration."
             raise self._failure(ConfigError, error, hint) from error
         except Exception as error:  # each catalog and file system has errors of its own
-            raise self._failure(Unreachable, error, "See that it is reachable, then run this again.") from error
+            raise self._failure(Unreachable, error, "Check that it is reachable, then run this again.") from error
 
     def _failure(self, kind: type[ReconcilerError], error: Exception, hint: str) -> ReconcilerError:
         return kind(f"The table {self.shown} could not be read: {one_line(error)}.", hint=hint)

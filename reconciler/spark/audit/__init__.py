@@ -29,7 +29,7 @@ the resume offsets skip and repeat.
 - A3  Only counters and 16 bytes of a name pass between executors. Names with a finding are kept on their disks; only
       sums by partition and a bounded number of examples reach the driver.
 - A4  ``uncompared`` lists everything that was not compared, with its reason: a side of which nothing was read, records
-      without an id, records that no log has any more. A result is clean only if the list is empty.
+      without an id, records that no log still has. A result is clean only if the list is empty.
 """
 
 from reconciler.spark.audit.output import Columns, Output

@@ -178,7 +178,7 @@ def _unreadable(what: str, error: Exception) -> ConfigError:
 
 
 def require_type(output: DataFrame, field: str, name: str, allowed: tuple[str, ...], *, hint: str = "") -> str:
-    """The Spark type of the column ``name``, which the person named for ``field``.
+    """The Spark type of the column ``name``, which the operator named for ``field``.
 
     ``allowed`` are Spark's short type names, without a decimal's digits; empty: any type. Raises ConfigError if there
     is no such column, it is of another type, or the name is a star: to Spark all columns, or all fields of one.

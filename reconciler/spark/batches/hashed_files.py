@@ -122,7 +122,7 @@ class HashNamedFiles(RangeSink):
             self._undo(self._begun, offsets, batch.rows)
 
     def _undo(self, begun: Begun, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row]) -> None:
-        """Remove the batch's folder. Its rows are written again first, so that no other run can save it any more."""
+        """Remove the batch's folder. Its rows are written again first, so that no other run can still save it."""
         offsets.save(rewrite(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
         log.warning("the batch %s of %s, which was under way, is undone", begun.name, self._path)
         self._directory.remove(_folder(begun.name))

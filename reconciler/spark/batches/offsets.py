@@ -93,7 +93,7 @@ class GroupOffsets:
 
 
 def rewrite(rows: Iterable[Row]) -> list[Change]:
-    """Changes that write the same rows again: a run that read them before can save nothing over them any more."""
+    """Changes that write the same rows again: a run that read them before can no longer save over them."""
     return [Change(row.key, row.version, row.stored, undated=row.stored.written_at_ms is None) for row in rows]
 
 
@@ -156,7 +156,7 @@ class RangeSink:
         """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
 
     def abandon(self, batch: RangeBatch, offsets: GroupOffsets) -> None:
-        """Undo the batch if it was begun when it still had records; it has none any more."""
+        """Undo the batch, which has no more records, if it was begun when it had some."""
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the results where readers do not see them yet, or so that writing them again changes nothing."""

@@ -221,7 +221,7 @@ class RangeBatches:
         if not ranges:
             return None
         if sink is not None and not self._has_taken_over:
-            # A run at another cluster that has read these rows can save nothing over them any more.
+            # A run at another cluster that has read these rows can no longer save anything over them.
             elsewhere = [row for at, row in rows.items() if not is_numbered_here(row.stored, edges, at)]
             offsets.save(rewrite(elsewhere), "went on elsewhere")
             self._has_taken_over = True

@@ -172,7 +172,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         world.cluster.resume()
     assert ended.code == ExitCode.UNREACHABLE, ended.output
     assert world.cluster.bootstrap in ended.err
-    assert "See that its brokers are up and reachable from here, then run this again." in ended.err
+    assert "Check that its brokers are up and reachable from here, then run this again." in ended.err
     assert took < 30
     assert not other.exists()
     assert not started.exists()

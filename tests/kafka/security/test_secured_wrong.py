@@ -109,7 +109,7 @@ REFUSED = [
         "a login where none is taken",
         scram(security_protocol="SASL_PLAINTEXT"),
         f"refused the login of user '{USER}'",
-        "That port takes no logins: take another, or set security.protocol without SASL_",
+        "That port takes no logins: use another, or set security.protocol without SASL_",
         listener="plain",
     ),
     Wrong(
@@ -146,7 +146,7 @@ TOKENS = [
         "no provider",
         lambda secured, _: {**secured.token, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
         "Could not connect to server",
-        "See that the provider at sasl.oauthbearer.token.endpoint.url is up",
+        "Check that the provider at sasl.oauthbearer.token.endpoint.url is up",
         listener="logins",
         deadline="3s",
     ),
@@ -169,7 +169,7 @@ TOKENS = [
         "a function that fails",  # the environment does not name its provider
         lambda secured, _: {"ssl.ca.location": str(secured.certificates.authority), "oauth": FETCHED},
         f"{FETCHED} failed with KeyError: 'TOKENS_URL'.",
-        "Mend that, and run this again.",
+        "Repair that, then run this again.",
         listener="logins",
         deadline="3s",
     ),
