@@ -74,7 +74,7 @@ class Decoder:
         return None if left else found
 
     def _parts(self, record: Record, value: bytes) -> tuple[bytes, bytes]:
-        """What names the schema, a frame or a header, or nothing; and the Avro bytes."""
+        """The name of the schema (a frame, a header, or nothing), and the Avro bytes."""
         header = last_header(record, VALUE_SCHEMA)
         if header is not None:
             return header if len(header) in (FRAME_BYTES, GUID_BYTES) else b"", value
@@ -225,7 +225,7 @@ def _open(properties: Properties) -> Any:
 
 
 def _parsed(text: str, named: dict[str, Any], name: str) -> object:
-    """Parse a schema, and add those that it names to ``named``. Raises ConfigError."""
+    """Parse a schema, and add the schemas that it defines to ``named``. Raises ConfigError."""
     fastavro = _fastavro()
     try:
         return fastavro.parse_schema(json.loads(text), named_schemas=named)

@@ -148,7 +148,7 @@ def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> 
         if _content(plan_path, "plan", LARGEST_FILE + 1) != content:
             raise Changed(
                 f"{plan_path} has changed since it was shown. Nothing was signed.",
-                hint="Review the plan as it is now, then sign it.",
+                hint="Review the present plan, then sign it.",
             )
         write_whole(path_for(plan_path), _text(plan_sha256, signature))
     return signature

@@ -375,7 +375,7 @@ def _missing(config: Config, jobs: Sequence[Job], lines: Mapping[str, JobLines])
 
 
 def _names_of(work: _Work) -> list[str]:
-    """What is to be written, for sentences."""
+    """The writes that are ahead, for sentences."""
     return [_name_of_lines(state, found) for state, found in work if found.count]
 
 

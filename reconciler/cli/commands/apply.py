@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespace) -> set[str]:
-    """The jobs that this plan has moved, also in an earlier run. What a killed run left unwritten is written now.
+    """The jobs that this plan has moved, also in an earlier run. It writes now what a killed run left unwritten.
 
     Raises Changed if another plan is being written.
     """

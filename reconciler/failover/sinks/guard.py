@@ -228,7 +228,7 @@ def _drops(sink: Sink, at: QueryState, last: int) -> str:
         )
     return (
         f"it has batch {last} already, and this checkpoint has begun none after {at.begun}: it would drop {lost} "
-        "without an error. The query has continued from another checkpoint: start from that one, or from a copy of it"
+        "without an error. The query has continued from another checkpoint: start from that checkpoint or a copy"
     )
 
 

@@ -120,8 +120,8 @@ class JobChanges:
 def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     """Read stores and destination again, and return the rows to write. Writes nothing.
 
-    Raises ``Changed`` if the plan has expired or is for another configuration, or if the destination or a store is no
-    longer as it was when the plan was made.
+    Raises ``Changed`` if the plan has expired or is for another configuration, or if the destination or a store has
+    changed since the plan was made.
     """
     check_time(plan, config.policy, outside.now_ms())
     check_configuration(plan, config)

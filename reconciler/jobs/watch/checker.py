@@ -69,7 +69,7 @@ class Checkers:
 
     @property
     def gaps(self) -> Mapping[tuple[str, str, str], Gaps]:
-        """What each mirror left out within a day, by its two clusters and the source's topic."""
+        """The records that each mirror skipped within a day, by its two clusters and the source's topic."""
         return {key: gaps for each in self._of.values() for key, gaps in each.gaps.items()}
 
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
@@ -317,7 +317,7 @@ class MirrorWatch:
         self._due = clock()
         self._failing: set[str] = set()
         self.gaps: Mapping[str, Gaps] = {}
-        """What the mirror left out within a day, by the source's topic."""
+        """The records that the mirror skipped within a day, by the source's topic."""
 
     @property
     def heartbeat_ms(self) -> int | None:

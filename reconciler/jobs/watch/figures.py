@@ -225,4 +225,4 @@ class ProcessFigures:
     heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
     gaps: Mapping[tuple[str, str, str], Gaps] = field(default_factory=dict)
-    """What each mirror left out within a day, by its two clusters and the source's topic."""
+    """The records that each mirror skipped within a day, by its two clusters and the source's topic."""

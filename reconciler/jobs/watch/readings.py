@@ -1,4 +1,4 @@
-"""What a watch reads beside the searches: how far jobs are behind their own logs, and anchors with wrong times.
+"""The reads of a watch beside the searches: how far jobs are behind their own logs, and anchors with wrong times.
 
 A job's numbers are those of the cluster where it lives. While that cluster cannot be asked, its jobs have no lag.
 """
@@ -137,7 +137,7 @@ def wrong_times(
 def _among_others(
     asked: Sequence[tuple[TopicPartition, int, int]], identity: Identity, reader: LogReader
 ) -> set[TopicPartition]:
-    """Those whose record, by its time and offset, is far from all records next to it."""
+    """The partitions whose record, by its time and offset, is far from all records next to it."""
     requests = [ReadRequest(place, max(0, at - 1), 3) for place, _, at in asked]
     found = set[TopicPartition]()
     for (place, time_ms, at), chunk in zip(asked, reader.read(requests) if requests else (), strict=True):

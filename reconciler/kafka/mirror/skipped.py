@@ -1,4 +1,4 @@
-"""What a mirror left out, or began again, by its offset syncs at the destination.
+"""Records that a mirror skipped, and partitions that it began again, by its offset syncs at the destination.
 
 MirrorMaker 2 since 3.5 writes a sync at every jump of the source's numbers. Between two syncs, each transaction marker
 follows a delivered record of its transaction. So of the numbers without a record here, as many as there are delivered

@@ -359,6 +359,6 @@ def _appeared(target: Tree) -> ConfigError:
 
 def _taken(target: Tree) -> ConfigError:
     return ConfigError(
-        f"Another process is copying to {target.shown}, or has: it is left as it is.",
+        f"Another process is copying to {target.shown}, or has: it is not changed.",
         hint="Wait for it, and use its copy: see with reconciler checkpoint show. Or run this again.",
     )

@@ -34,8 +34,7 @@ def test_the_original_is_not_started_again_after_its_copy_has_run(query: Query) 
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 5") as at_start:
         query.start_at_source()
     assert (
-        at_start.value.hint
-        == "The query has continued from another checkpoint: start from that one, or from a copy of it."
+        at_start.value.hint == "The query has continued from another checkpoint: start from that checkpoint or a copy."
     )
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 5"):
         query.clone("another")
