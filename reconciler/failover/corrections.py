@@ -97,7 +97,7 @@ def outcome(plan: Plan) -> str:
     more = f", and {skipped} skipped by hand" if skipped else ""
     begun = sum(positions.records_of_empty_batch(row) for job in plan.jobs for row in job.partitions)
     if begun:
-        more += f", and up to {counted(begun, 'record')} that the unfinished batch may have put out"
+        more += f", and up to {counted(begun, 'record')} that the unfinished batch may have written"
     return f"{replay_total(plan)} will be read again{more}"
 
 

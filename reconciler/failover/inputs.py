@@ -188,7 +188,7 @@ log = logging.getLogger("reconciler.check")
 def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) -> None:
     """Raise ConfigError if no job's store can be opened; log the faults of some jobs.
 
-    The other jobs go on: one job hides no other. With ``sinks``, a job's sinks count as its store does. Contacts
+    The other jobs continue: one job hides no other. With ``sinks``, a job's sinks count as its store does. Contacts
     nothing.
     """
     faults: dict[str, ConfigError] = {}

@@ -117,7 +117,7 @@ def records_again_after_end(row: PartitionPlan) -> int:
 
 
 def records_of_empty_batch(row: PartitionPlan) -> int:
-    """The most records that a batch without a proven end may have put out before it stopped; 0 for other rows."""
+    """The most records that a batch without a proven end may have written before it stopped; 0 for other rows."""
     is_proven = row.position != Position.END or row.finding is Verdict.EXACT or row.set_by_hand
     return 0 if is_proven else row.replay_at_most or 0
 

@@ -137,7 +137,7 @@ def _with_places(config: Config, moved: Mapping[str, bool], locations: Locations
 
 
 def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[int, Numbers], *, moved: bool) -> Job:
-    """The job at its present place: a query goes on in the copy that its location names."""
+    """The job at its present place: a query continues in the copy that its location names."""
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
     found = replace(job, moved=moved, store=store, in_copy=copy is not None)

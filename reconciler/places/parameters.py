@@ -116,7 +116,7 @@ class Number(Enum):
         """The meaning, as the end of a sentence."""
         return {
             Number.NEXT: "the next offset to read",
-            Number.LAST: "the last one processed: the job goes on at the next",
+            Number.LAST: "the last one processed: the job continues at the next",
             Number.FIRST: "the first of its last batch: the job reads that batch again at every start",
         }[self]
 

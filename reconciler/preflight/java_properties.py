@@ -41,7 +41,7 @@ class LoginModule:
 
 def logical_lines(text: str) -> Iterator[str]:
     """The lines of a properties file without comments and blank ones. One that ends in an odd number of backslashes
-    goes on in the next; a comment never does."""
+    continues in the next; a comment never does."""
     pending: str | None = None
     for line in _LINE_END.split(text):
         line = line.lstrip(_BLANK)

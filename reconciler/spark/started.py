@@ -155,7 +155,7 @@ class Job:
     def track(self, query: Any) -> Tracking:
         """Keep the journal of this stay in a thread of its own while the query runs.
 
-        A query that cannot be recorded here goes on, and the log says why. Raises ConfigError for a second query of one
+        A query that cannot be recorded here continues, and the log says why. Raises ConfigError for a second query of
         job and above 10,000 partitions. Stops a query with another checkpoint and raises NeedsPerson.
         """
 
@@ -217,7 +217,7 @@ class Job:
             return
         running.stop()
         raise NeedsPerson(
-            f'The query of job "{self.start.job}" goes on from {running.checkpoint}, and this stay has {own}: it was '
+            f'The query of job "{self.start.job}" continues from {running.checkpoint}, and this stay has {own}: it was '
             "stopped.",
             hint='Give it .option("checkpointLocation", job.checkpoint).',
         )

@@ -1,7 +1,7 @@
 """The recorder behind ``Job.track(query)``: it keeps a stay's journal from a running query's checkpoint.
 
 ``SparkQuery`` is a running query as its driver sees it. Its Kafka sources are internals of Spark, the same in 3.5.7,
-4.0.4, 4.1.4, 4.2.1 and 4.3.0; a query whose sources are different goes on and is not recorded here.
+4.0.4, 4.1.4, 4.2.1 and 4.3.0; a query whose sources are different continues and is not recorded here.
 
 ``Tracking`` is a thread beside the query, and never delays a batch. It reads the checkpoint once a second, and when a
 batch begins. No event of Spark announces that, so it reads a cheap sign of it every ``TICK_S``: the end of a batch is
@@ -101,7 +101,7 @@ class Tracking:
         self._thread: threading.Thread | None = None
 
     def unable(self, why: ReconcilerError) -> Tracking:
-        """Note that this driver cannot record the query, which goes on."""
+        """Note that this driver cannot record the query, which continues."""
         self._fail(why, State.UNABLE)
         return self
 
@@ -117,7 +117,7 @@ class Tracking:
         return self
 
     def close(self) -> None:
-        """Record the checkpoint's newest positions, and end. The query goes on."""
+        """Record the checkpoint's newest positions, and end. The query continues."""
         self._closing.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(LAST_S)
@@ -184,7 +184,7 @@ class Tracking:
 
     def _fail(self, why: ReconcilerError, state: State) -> None:
         if str(why) != str(self.trouble):
-            log.warning('job "%s" is not recorded now, and its query goes on: %s', self.job, why)
+            log.warning('job "%s" is not recorded now, and its query continues: %s', self.job, why)
         self.state, self.trouble = state, why
 
     def _stop(self, why: Moved) -> None:

@@ -131,7 +131,7 @@ class JobState:
                 return
         raise OutcomeUnknown(
             f'The journal of job "{self.job}" grows, so its stay {stay} could not be ended: a driver records it.',
-            hint="Stop that driver, then run this again: it goes on from there.",
+            hint="Stop that driver, then run this again: it continues from there.",
         )
 
     def _keep_day(self, stay: int, entry: journals.Entry) -> None:

@@ -6,7 +6,7 @@ already, an append under a number that holds the same plan's entry, a compare-an
 already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journals.
 
 - M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it. ``writing`` is
-      appended only while the place holds what the plan replaces: a driver that still runs may have gone on.
+      appended only while the place holds what the plan replaces: a driver that still runs may have continued.
 - M2  A place is only compared while ``writing``: it holds the new number, what the plan replaced, or is refused. The
       location is read between the rows and their compare-and-set. So a run that was held up does not write over the
       number of a job that another run has started, even where that number is equal to one replaced.

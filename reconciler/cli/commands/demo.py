@@ -161,7 +161,7 @@ Running now, with their data and logs in {folder}:
    a, the source       {demo.a.bootstrap}   {demo.a.log}
    b, the destination  {demo.b.bootstrap}   {demo.b.log}
    the mirror                            {demo.mirror.log}
-To look at what was done, and to go on by hand (docs/guide.md, part 3):
+To look at what was done, and to continue by hand (docs/guide.md, part 3):
    {command("reconciler", "show", demo.stage.plan("clicks"))}
    {command("reconciler", "plan", "-c", demo.stage.config)}
 To lose the source and the mirror: {command("reconciler", "demo", "stop", "--source", *own)}

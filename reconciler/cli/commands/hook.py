@@ -186,6 +186,6 @@ def _become(program: str, words: list[str], names: Mapping[str, str]) -> NoRetur
     before = {number: signal.signal(number, signal.SIG_DFL) for number in IGNORED_BY_PYTHON}
     try:
         os.execve(program, words, {**others, **names})
-    finally:  # this process goes on, and a reader that is gone must not kill it
+    finally:  # this process continues, and a reader that is gone must not kill it
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -38,7 +38,7 @@ HELP = Help(
     {
         ExitCode.OK: "given back, or there was nothing to give back",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "a job has gone on since, is moving, or would skip records: it was not changed",
+        ExitCode.NEEDS_PERSON: "a job has continued since, is moving, or would skip records: it was not changed",
         ExitCode.CHANGED: "somebody else moved a job meanwhile",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",

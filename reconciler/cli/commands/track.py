@@ -1,7 +1,7 @@
 """Keeps the anchors of jobs that store only numbers, without changing the jobs. It reads the jobs' stores, then the
 record before each stored offset on the cluster where the job lives, and appends both to the job's journal in the
 [state] store. Once that cluster is lost, the journal is all that is known of a kafka-group: job. A driver that records
-its own query (track(query)) goes on to do so. Runs until SIGTERM or SIGINT.
+its own query (track(query)) continues to do so. Runs until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A copy of a Structured Streaming checkpoint that goes on at another cluster, with its state.
+"""A copy of a Structured Streaming checkpoint that continues at another cluster, with its state.
 
     from reconciler.failover.checkpoint.clone import clone
 
@@ -57,10 +57,10 @@ class Clone:
     """A finished copy. ``batch``: the number of the batch that a restart runs.
 
     ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records; ``repeats_in_part``: it gets those
-    of the partitions whose end is known at the destination. Up to ``repeated_at_most`` records that it may have put out
+    of the partitions whose end is known at the destination. Up to ``repeated_at_most`` records that it may have written
     come again in the batches after it: records behind an end that is not known, and records that a mirror sent twice.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
-    ``behind``: the query may have put out more than its log said, which comes again, too.
+    ``behind``: the query may have written more than its log said, which comes again, too.
     ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
     next one. ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are
     not in the copy. ``sinks``: how many of the job's it was compared with. ``added``: entries of the offset log that
@@ -101,7 +101,7 @@ class Clone:
             found.append(self.behind.words())
         if self.repeated_at_most:
             found.append(
-                f"up to {counted(self.repeated_at_most, 'record')} of batch {self.batch}, which it may have put out "
+                f"up to {counted(self.repeated_at_most, 'record')} of batch {self.batch}, which it may have written "
                 "before the stop, come again in later batches"
             )
         return found
@@ -116,7 +116,7 @@ def clone(
     outside: Outside,
     job: str | None = None,
 ) -> Clone:
-    """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
+    """Copy the checkpoint at ``path`` to ``new_path``, to continue at the plan's offsets.
 
     Paths are local, or URLs that fsspec opens. ``config``: for the move that the plan is about. ``job`` None: the
     plan's only one.

@@ -10,7 +10,7 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
   nothing was read of it (offset 0): a plan has no row for such a partition that the destination lacks.
 - A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
   an end before its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped, and
-  records that the batch may have put out are read again. Sources that stay keep their part of the batch, unless it is
+  records that the batch may have written are read again. Sources that stay keep their part of the batch, unless it is
   to be empty (``empty``): then theirs, too, comes in the batch after it.
 """
 
@@ -38,7 +38,7 @@ Rows = Mapping[int, PartitionPlan]
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The changes that let a copy go on elsewhere.
+    """The changes that let a copy continue elsewhere.
 
     ``edits``: the new text, by file and the source's name there. ``sources`` move, ``kept`` stay at their cluster;
     ``later`` are those of the kept whose part of the repeated batch comes in the next one.

@@ -92,7 +92,7 @@ def repeat_whole_or_empty(
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
 
     A sink that has the batch drops what is repeated of it; its rows show that nothing comes twice. The number is the
-    most records of the batch that may have been put out, and come again in those after it: where its end is not proven,
+    most records of the batch that may have been written, and come again in those after it: where its end is not proven,
     and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
     where a partition must not start, or the batch cannot be empty.
     """
@@ -164,7 +164,7 @@ def first_anchors(
 def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
     """For each row with other records between its record and its resume offset: the offset right behind its record.
 
-    These are matches: the query has gone on since its anchor was kept. Transaction markers alone do not count as lag.
+    These are matches: the query has continued since its anchor was kept. Transaction markers alone do not count as lag.
     """
     asked = [
         (row, record.offset + 1, row.resume_offset)

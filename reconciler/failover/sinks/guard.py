@@ -10,11 +10,11 @@ checkpoint says which batch it began last (B) and whether that is committed; the
       that repeated it empty. The query's own would be dropped: stop.
 - G4  L < B, not committed: the sink lacks the batch, and takes whatever is repeated under its number.
 - G5  A new checkpoint counts as B = -1. It has a name of its own, unless the job gives its batches a fixed one, or the
-      sink knows numbers only: then G1. Where it begins without a stored offset, it would put out again what another
-      query has put out there: stop. At stored offsets, G9 counts for all that any query has put out there.
+      sink knows numbers only: then G1. Where it begins without a stored offset, it would write again what another
+      query has written there: stop. At stored offsets, G9 counts for all that any query has written there.
 - G6  Nothing taken, though the checkpoint has committed batches: the address is of another sink, or name. Stop, or say
       so where the sink forgets.
-- G7  L = B, not committed, and the query's batch has no records, while the sink's has: the original has put out what
+- G7  L = B, not committed, and the query's batch has no records, while the sink's has: the original has written what
       this copy left for its later batches. They would be there twice: stop.
 - G8  L below the last committed batch, in a sink that takes every batch: it has lost some, or it is another one. Stop.
 - G9  The start is before the last record that was processed: the records between are in the sink. Stop, unless the
@@ -53,8 +53,8 @@ NOTHING_AGAIN = Repeated()
 class QueryState:
     """The batches of a query's checkpoint. ``begun``: the last batch that it began, -1 for none.
 
-    ``has_records``: that batch has records, if it is not committed; ``is_empty``: it has certainly none, and puts out
-    none. ``again``: what a start there would put out twice.
+    ``has_records``: that batch has records, if it is not committed; ``is_empty``: it has certainly none, and writes
+    none. ``again``: what a start there would write twice.
     """
 
     query_id: str | None
@@ -82,13 +82,13 @@ NEW = QueryState(None, -1, committed=True)
 """A checkpoint that does not exist yet."""
 FROM_THE_BEGINNING = (
     "another query has written to it, and a new checkpoint without a stored offset reads everything again: what is "
-    "there already would be there twice. To go on, start on a copy of the last checkpoint; to start over, give the "
+    "there already would be there twice. To continue, start on a copy of the last checkpoint; to start over, give the "
     "query another path; if that query is another job's, leave sink out of the configuration for this one start"
 )
 
 
 def query_state(found: Checkpoint, again: Repeated = NOTHING_AGAIN, *, stateful: bool = True) -> QueryState:
-    """The batches of this checkpoint. ``stateful``: its query may put out records in a batch that has none."""
+    """The batches of this checkpoint. ``stateful``: its query may write records in a batch that has none."""
     begun = -1 if found.last is None else found.last.batch
     moves = any(has_records(each) for each in found.positions)
     still = all(adds_nothing(found, each.name) for each in found.positions)
@@ -224,7 +224,7 @@ def _drops(sink: Sink, at: QueryState, last: int) -> str:
         )
         return (
             f"it has batch {last} already, and a new checkpoint begins at batch 0: it would drop {lost} without an "
-            f"error. To start over, {way_out}; to go on, start on a copy of the last checkpoint"
+            f"error. To start over, {way_out}; to continue, start on a copy of the last checkpoint"
         )
     return (
         f"it has batch {last} already, and this checkpoint has begun none after {at.begun}: it would drop {lost} "

@@ -89,7 +89,7 @@ def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = NOTHIN
 
 
 def is_stateful(path: str) -> bool:
-    """True if the query of the checkpoint at ``path`` keeps state: it may put out records without reading any."""
+    """True if the query of the checkpoint at ``path`` keeps state: it may write records without reading any."""
     return bool(open_folder(path).names("state"))
 
 

@@ -164,8 +164,8 @@ def place_of(state: JobState, job: Job, outside: Outside, stamp: Stamp) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A checkpoint as a place: it is only read. ``make`` makes the copy that the job goes on in, and returns its path;
-    None if it goes on where it was."""
+    """A checkpoint as a place: it is only read. ``make`` makes the copy that the job continues in, and returns its
+    path; None if the job continues where it was."""
 
     make: Callable[[], str | None]
 

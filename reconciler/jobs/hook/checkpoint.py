@@ -90,7 +90,7 @@ def _refuse_run_on(path: str, copy: str) -> None:
             f"The query was started on {path} after it was copied to {copy}: {done}. The copy would read again, "
             "uncounted, what was read there.",
             hint="If the copy's work counts, stop the query on the original, and move it aside. If the original's "
-            "does, stop the query and move the copy aside; reconciler audit tells what was put out twice, or by "
+            "does, stop the query and move the copy aside; reconciler audit tells what was written twice, or by "
             "neither.",
         )
 

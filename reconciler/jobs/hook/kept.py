@@ -137,7 +137,7 @@ def _quoted(value: str) -> str:
 
 
 def forget(file: Path | None) -> None:
-    """Remove the file of an earlier start: while it exists, it says that this start may go on.
+    """Remove the file of an earlier start: while it exists, it says that this start may continue.
 
     Raises ConfigError if it cannot be removed or could not be written, and for a file that is not a hook's.
     """

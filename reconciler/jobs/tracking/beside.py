@@ -3,7 +3,7 @@
 Theory of operation. The rules of ``recorder`` hold, and these beside them:
 
 - B1  It belongs to no run. Where a driver has recorded, an entry carries the run of the entry before it, so it ends no
-      driver (R3): the driver finds its own run, and goes on behind it (R4). It has the number after the newest entry
+      driver (R3): the driver finds its own run, and continues behind it (R4). It has the number after the newest entry
       that was read. So beside the first entry of another driver it is refused, and no run comes back that has ended.
 - B2  While a driver records, nothing is appended. The numbers that the journal lacks are taken over once a driver has
       appended nothing for ``WAITS_S`` since they were seen, until it appends again. The wait only saves work: by B1, an

@@ -7,7 +7,7 @@ the cluster is not asked again for a while (``Fuse``). If it answers, the jobs a
 is then checked apart from the others, and without waiting, until it succeeds.
 
 MirrorMaker's heartbeats and offset syncs are read beside the checks, and no check depends on them. If they cannot be
-read, the log says so once, and the heartbeats' age goes on growing from the last reading.
+read, the log says so once, and the heartbeats' age keeps growing from the last reading.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ class MirrorWatch:
         if not self.is_due:
             return
         self._due = self._clock() + self._every_s / 2
-        beats = "MirrorMaker's heartbeats cannot be read; their last age goes on growing"
+        beats = "MirrorMaker's heartbeats cannot be read; their last age keeps growing"
         self._try(beats, lambda: self._heartbeats.read(reader, self._now_ms()))
         syncs = "MirrorMaker's offset syncs cannot be read; records that it skips are not seen"
         self._try(syncs, lambda: self._read_syncs(reader))

@@ -31,7 +31,7 @@ log = logging.getLogger("reconciler.jobs.watch")
 class Schedule:
     """When the ``steps`` of each round are due: all at once in the first, then evenly over ``every_s``.
 
-    Step numbers go on over the rounds. ``begin`` is a time of the clock that ``due`` answers in.
+    Step numbers continue over the rounds. ``begin`` is a time of the clock that ``due`` answers in.
     """
 
     def __init__(self, steps: int, every_s: float, begin: float) -> None:

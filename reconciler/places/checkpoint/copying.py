@@ -8,7 +8,7 @@ not start, is written last; then the barrier is removed.
   path, which is renamed then. The new path is whole, or does not exist.
 - Object stores (S3, GCS, Azure's blobs) have no such step: the files are written at the new path. Of two processes that
   begin a copy there at once, one gets the path. Where a store ignores the condition, both may write the barrier, and
-  the one whose text stays goes on. Nothing is written or removed beside a barrier that is another's, or is gone: a
+  the one whose text stays continues. Nothing is written or removed beside a barrier that is another's, or is gone: a
   query may run there by now.
 
 A copy that was cut off is not continued. Its folder stays, and may be deleted.

@@ -158,7 +158,7 @@ def check_commit(data: bytes) -> None:
     if not isinstance(sinks, dict) or (version == 3 and not sinks):
         raise FieldError("sinkMetadataMap", "names no sink")
     for name, sink in sinks.items():
-        # No Spark keeps an offset there so far. One that does might go on from it, and not from the offset log.
+        # No Spark keeps an offset there so far. One that does might continue from it, and not from the offset log.
         if not isinstance(sink, dict) or sink.get("commitOffset", VOID) != VOID:
             raise FieldError(f"sink {name[:60]}:", "has an offset of its own")
 

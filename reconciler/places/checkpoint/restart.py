@@ -5,7 +5,7 @@ offsets of the entry before (not always N-1: asynchronous progress tracking leav
 without an offset in the entry before begins at ``sources/NAME/0``.
 
 Spark writes ``offsets/N`` before batch N runs: the batch's output is bounded by that entry, and a restart repeats no
-other batch. Two kinds of queries write later, and a restart reads records again that were put out (``LateLog``):
+other batch. Two kinds of queries write later, and a restart reads records again that were written (``LateLog``):
 
 - Asynchronous progress tracking writes an entry at most once an interval. The batches in between leave no file, as if
   they were lost.
@@ -65,7 +65,7 @@ class LateLog:
         last = f" (the last one in its log: {', '.join(parts)})" if parts else ""
         unit = "one trigger's duration" if self.tracking is Tracking.REAL_TIME else "one interval of its log"
         return (
-            f"{self.tracking.value}: what the query put out after batch {self.batch} is in no file and is read again, "
+            f"{self.tracking.value}: what the query wrote after batch {self.batch} is in no file and is read again, "
             f"up to {unit}{last}"
         )
 
@@ -89,7 +89,7 @@ class Checkpoint:
 
     ``last`` is the newest entry of the offset log, ``before`` the entry before it that is still there (None for both in
     a checkpoint of a query that has planned no batch). ``initial``: the offsets at which sources began, by name.
-    ``behind``: the query may have put out more than the offset log says. ``missing``: the first and the last number of
+    ``behind``: the query may have written more than the offset log says. ``missing``: the first and the last number of
     each gap in the offset log, the newest gap last.
     """
 

@@ -364,7 +364,7 @@ def rolled_back(err: psycopg.Error) -> bool:
     """True if an error in answer to COMMIT proves that nothing was committed.
 
     A deferred constraint or trigger refuses with a code of any class (23…, P0001, the trigger's own), and the server
-    goes on. Codes of a server or a pooler that gave up prove nothing, and the shutdown codes (57P…) least of all: the
+    continues. Codes of a server or a pooler that gave up prove nothing, and the shutdown codes (57P…) least of all: the
     server may have committed and was only waiting for its standby.
     """
     code = err.sqlstate or ""

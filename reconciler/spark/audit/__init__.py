@@ -1,6 +1,6 @@
 """After failovers: which records a job lost or processed twice; counted exactly, on Spark.
 
-In: the applied plans, the clusters' logs, and the rows that the job has put out. Out: figures for each partition,
+In: the applied plans, the clusters' logs, and the rows that the job has written. Out: figures for each partition,
 examples with their places, all findings as Parquet, and what could not be compared.
 
     from reconciler.spark.audit import Columns, Output, audit

@@ -74,7 +74,7 @@ def test_a_job_that_went_on_at_the_destination_does_not_keep_the_others_from_goi
     planned.store("sqlite:///orders.db", "orders", {("a.orders", 0): stored(7, base=0, topic="a.orders")})
     ended = planned.run(*back_of(*JOBS))
     assert ended.code == ExitCode.NEEDS_PERSON
-    assert 'orders: not rolled back. Job "orders" has gone on' in ended.out
+    assert 'orders: not rolled back. Job "orders" has continued' in ended.out
     assert in_place(planned) == ["orders"]
 
 

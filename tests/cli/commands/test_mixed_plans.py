@@ -47,7 +47,7 @@ def test_apply_writes_stores_and_copies_checkpoints(mixed: World) -> None:
     applied = mixed.run(*APPLY)
     assert (applied.code, "1 offset written and read back." in applied.out) == (0, True), applied.err
     assert "counts: 2 offsets to correct, in a copy of its checkpoint." in applied.out
-    assert "counts goes on in checkpoint-2, at its next start by the hook." in applied.out
+    assert "counts continues in checkpoint-2 when its hook starts it next." in applied.out
     again = mixed.run(*APPLY)
     assert (again.code, again.out.count("this plan was applied before")) == (0, 2)
 

@@ -75,7 +75,7 @@ def test_a_log_behind_the_output_is_told(files: Files, capsys: pytest.CaptureFix
     files.planned(4, {"o": {0: 1_300, 1: 9}}, "18")
     files.done(4)
     told = (
-        "asynchronous progress tracking, or lost entries: what the query put out after batch 4 is in no file and is "
+        "asynchronous progress tracking, or lost entries: what the query wrote after batch 4 is in no file and is "
         "read again"
     )
     assert told in " ".join(shown(files, capsys).split())

@@ -87,7 +87,7 @@ def test_records_of_a_batch_that_a_mirror_has_sent_again_behind_its_end_are_said
     assert source.end == {("a.o", 0): 6, ("a.o", 1): 7}
     assert (made.repeats_empty, made.repeats_in_part, made.repeated_at_most) == (False, False, 5)
     assert made.warnings == [
-        "up to 5 records of batch 1, which it may have put out before the stop, come again in later batches"
+        "up to 5 records of batch 1, which it may have written before the stop, come again in later batches"
     ]
 
 

@@ -143,7 +143,7 @@ def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(w
         config.write_text(good.replace("[search]", "[serach]"))
         reload(watch)
         watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is reported")
-        said = "the one from before goes on"
+        said = "the previous one stays in use"
         watch.until(lambda: [line for line in watch.lines if said in line and "serach" in line], "it is said why")
         watch.next_rounds()
         assert watch.value("up", job="one") == 1

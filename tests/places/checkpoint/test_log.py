@@ -350,7 +350,7 @@ def test_missing_numbers_show_asynchronous_progress_tracking() -> None:
     found = behind(7, LogEntry(BEGAN + 3100, None), LogEntry(BEGAN, None), has_gaps=True)
     assert found == LateLog(Tracking.ASYNCHRONOUS, 7, 3100)
     assert found.words(240) == (
-        "asynchronous progress tracking, or lost entries: what the query put out after batch 7 is in no file and is "
+        "asynchronous progress tracking, or lost entries: what the query wrote after batch 7 is in no file and is "
         "read again, up to one interval of its log (the last one in its log: 3.1 s, 240 offsets)"
     )
 
@@ -358,7 +358,7 @@ def test_missing_numbers_show_asynchronous_progress_tracking() -> None:
 def test_entries_as_old_as_their_batches_end_show_real_time_mode() -> None:
     found = behind(2, log_entry(5.57, 10.7), log_entry(0, 5.5), has_gaps=False)
     assert found == LateLog(Tracking.REAL_TIME, 2, 5570, BEGAN + 10_700)
-    assert "real-time mode: what the query put out after batch 2" in found.words()
+    assert "real-time mode: what the query wrote after batch 2" in found.words()
     assert "up to one trigger's duration (the last one in its log: 5.6 s)" in found.words()
 
 

@@ -75,7 +75,7 @@ def test_a_damaged_file_of_the_table_is_no_fault_of_the_configuration(tmp_path: 
     append_iceberg(tmp_path, ROWS)
     (file,) = tmp_path.rglob(kind)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(Refused, match=r"could not be read: .*whether its files are whole"):
+    with pytest.raises(Refused, match=r"could not be read: .*that its files are whole"):
         read(tmp_path, COLUMNS)
 
 

@@ -169,7 +169,7 @@ def test_a_job_without_a_hook_has_one_query_and_its_own_checkpoint(spark: Any, h
     tracking.close()
     assert {at.partition: known.number for at, known in home.state().newest(1)[-1].numbers.items()} == {0: 2, 1: 2}
     other = writer.option("checkpointLocation", str(tmp_path / "other")).start()
-    with pytest.raises(NeedsPerson, match=r"goes on from .*/other, and this stay has .*/clicks"):
+    with pytest.raises(NeedsPerson, match=r"continues from .*/other, and this stay has .*/clicks"):
         clicks.track(other)
     assert not other.isActive
 

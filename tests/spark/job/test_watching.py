@@ -100,7 +100,7 @@ def test_a_failure_is_logged_once_and_the_query_goes_on(
     assert watched.query.is_active
     assert watched.tracking.trouble is trouble
     assert [each.getMessage() for each in caplog.records] == [
-        f'job "clicks" is not recorded now, and its query goes on: {trouble}'
+        f'job "clicks" is not recorded now, and its query continues: {trouble}'
     ]
 
 
