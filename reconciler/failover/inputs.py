@@ -54,10 +54,10 @@ def open_state_store(config: Config) -> StateStore:
 
 def job_state(config: Config, job: Job) -> JobState:
     """A job's entries in the state store. Raises NotCreated if the store does not exist."""
-    return _states(config, [job])[job.name]
+    return job_states(config, [job])[job.name]
 
 
-def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
+def job_states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
     """The entries of each job, in the state store that is opened once. Raises as ``job_state``."""
     from reconciler.state.jobs import JobState
 
@@ -70,7 +70,7 @@ def states_if_any(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
     """The entries of each job, to read. There are none if the configuration names no state store."""
     if config.state is None:
         return {job.name: nothing_recorded(job.name) for job in jobs}
-    return _states(config, jobs)
+    return job_states(config, jobs)
 
 
 def state_of(config: Config) -> Callable[[str], JobState]:

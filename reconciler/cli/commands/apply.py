@@ -90,8 +90,10 @@ def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespac
     """
     found: set[str] = set()
     directed = inputs.for_plan(config, chosen)
-    for job in directed.chosen(*chosen.names):
-        state = inputs.job_state(directed, job)
+    jobs = directed.chosen(*chosen.names)
+    states = inputs.job_states(directed, jobs)
+    for job in jobs:
+        state = states[job.name]
         here = state.location()
         if here is None or here.plan is None or here.phase is Phase.MOVING:
             continue
@@ -206,8 +208,9 @@ def _write(
     written.intend(*(change.shown for change in writing if not (change.is_by_job or _is_copied(change))))
     failed: list[ReconcilerError] = []
     mark = inputs.stamp_now("apply")
+    states = inputs.job_states(config, [change.job for change in writing])
     for change in writing:
-        state = inputs.job_state(config, change.job)
+        state = states[change.job.name]
         try:
             if _is_copied(change):
                 _copy(change.job, plan, config, state, outside, options)

@@ -84,7 +84,7 @@ class _Found:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
-    states = {job.name: inputs.job_state(config, job) for job in jobs}
+    states = inputs.job_states(config, jobs)
     now = {name: state.location() for name, state in states.items()}
     if options.cancel:
         return _cancel(config, jobs, states, now)

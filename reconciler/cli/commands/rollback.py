@@ -82,9 +82,11 @@ class _Job:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     codes, found = [ExitCode.OK], []
-    for job in config.chosen(*options.job):
+    jobs = config.chosen(*options.job)
+    states = inputs.job_states(config, jobs)
+    for job in jobs:
         try:
-            if (each := _look(config, job, options)) is not None:
+            if (each := _look(config, job, states[job.name], options)) is not None:
                 found.append(each)
         except ReconcilerError as error:
             say(f"{job.name}: not rolled back. {error}")
@@ -104,9 +106,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     return worst(codes)
 
 
-def _look(config: Config, job: Job, options: argparse.Namespace) -> _Job | None:
+def _look(config: Config, job: Job, state: JobState, options: argparse.Namespace) -> _Job | None:
     """The job; None, after saying so, if there is nothing to give back."""
-    state = inputs.job_state(config, job)
     here = state.location()
     plan = plan_to_undo(state, here)
     if here is None or plan is None:

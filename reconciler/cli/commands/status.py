@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
-    states = {job.name: inputs.job_state(config, job) for job in jobs}
+    states = inputs.job_states(config, jobs)
     if options.format == "json":
         show_json({job.name: [locations.dump(each) for each in states[job.name].history()] for job in jobs})
         return ExitCode.OK

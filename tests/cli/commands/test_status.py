@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from reconciler.state import store
+from reconciler.state.store import open_state
 from tests.cli.commands.moving import Moving, moving
 from tests.golden.world import DESTINATION, SOURCE
 
@@ -39,6 +41,7 @@ def _cut_off(moving: Moving, patch: pytest.MonkeyPatch) -> None:
     moving.cut_off(patch)
 
 
+ALL = " ".join(f"--job {name}" for name in ("exact", "early", "behind", "bare", "broken"))
 PHASES: dict[str, tuple[Reach, str, str, str]] = {
     "at home": (lambda moving, _: moving.at_home(), "exact a 1", "on a", SOURCE),
     "moving": (lambda moving, _: _moved(moving), "exact a 1", "moves to b", DESTINATION),
@@ -61,6 +64,24 @@ def test_the_hook_does_next_what_status_says(moving: Moving, monkeypatch: pytest
 def test_of_a_job_without_a_location_it_says_what_that_depends_on(moving: Moving) -> None:
     assert moving.status() == "exact not recorded - - on a, if its place holds no offsets yet"
     assert moving.hook().code == 4, "its place holds some"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "move --to b --yes",
+        "move --cancel",
+        "rollback --yes --job exact --job bare --job behind --job early --job broken",
+    ],
+)
+def test_five_jobs_open_the_state_store_less_often_than_five_times(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(store, "open_state", lambda address: opened.append(address) or open_state(address))
+    moving.run(command)
+    assert 0 < len(opened) < 5, "a server allows some hundred connections, and an estate has more jobs"
 
 
 def test_it_names_the_folder_in_which_hooks_keep_plans(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
