@@ -132,22 +132,20 @@ class StoreFailure:
 
 @dataclass(frozen=True, slots=True)
 class StoresRead:
-    """The rows by the store's address, the failures by the job's name, and the addresses that lack a job's rows.
+    """The rows by the store's address, and the failures by the job's name.
 
     ``left``: the jobs whose rows were not read, since the check did not wait for them.
     """
 
     copies: Mapping[str, Copy]
     failed: Mapping[str, StoreFailure]
-    lacking: frozenset[str]
     left: frozenset[str]
 
-    def opener(self, otherwise: StoreOpener, *, but: frozenset[str] = frozenset()) -> StoreOpener:
-        """Opens the copies, except of ``but``; a store of which there is none is opened itself."""
+    def opener(self, otherwise: StoreOpener) -> StoreOpener:
+        """Opens the copies; a store of which there is none is opened itself."""
 
         def open_store(address: str) -> OffsetStore:
-            is_copied = address in self.copies and address not in but
-            return ReadOnlyStore(self.copies[address]) if is_copied else otherwise(address)
+            return ReadOnlyStore(self.copies[address]) if address in self.copies else otherwise(address)
 
         return open_store
 
@@ -174,7 +172,7 @@ def read_stores(
         else:
             reading.read(job, before)
     reading.close()
-    return StoresRead(reading.copies, reading.failed, frozenset(reading.lacking), frozenset(left))
+    return StoresRead(reading.copies, reading.failed, frozenset(left))
 
 
 class _StoreReading:
@@ -190,7 +188,6 @@ class _StoreReading:
         self._opened: dict[str, OffsetStore] = {}
         self.copies: dict[str, Copy] = {}
         self.failed: dict[str, StoreFailure] = {}
-        self.lacking: set[str] = set()
 
     def read(self, job: Job, before: Callable[[Job], None]) -> None:
         """Read one job's rows, or find out why that is not possible."""
@@ -215,9 +212,6 @@ class _StoreReading:
         before(job)
         rows = store.read(job.group, job_topics(self._config, job))
         copy.rows.setdefault(job.group, []).extend(rows)
-        held, destination_of = {row.key.topic for row in rows}, self._config.topics.destination_of
-        if any(held.isdisjoint((topic, destination_of(topic))) for topic in job.topics):
-            self.lacking.add(job.store)
         self._fuses.worked(job.store)
         unlisted: UnlistedTopics | None = None
         try:
@@ -287,9 +281,8 @@ class _IsolatedCheck:
 
     def check(self) -> None:
         read = read_all(self._config, self._jobs, self._outside.open_store, self._outside.monotonic)
-        # Where a job has no rows, the store itself is asked what it holds instead.
-        opener = read.opener(self._outside.open_store, but=read.lacking)
-        self._outside = replace(self._outside, open_store=opener)
+        whole = self._outside.open_store
+        self._outside = replace(self._outside, open_store=read.opener(whole), open_whole=whole)
         self.failed.update({name: failure.error for name, failure in read.failed.items()})
         self._refuse_open_decisions()
         ready = self._well()

@@ -96,15 +96,18 @@ def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
             return found
         if found.there or job.new is not None:  # else the rows may be another job's (``no_rows``)
             refuse_unlisted(job, found.store, find_unlisted(config, job, store))
-        held = found.topics
-        streams = config.topics.naming.by_name(job.streams, config.here)
-        absent = {
-            topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
-            for topic in job.topics
-            if not (held and topic in streams and may_appear(job, streams[topic]))
-            if job.new is None and held.isdisjoint(found.names(topic, config.topics.destination_of(topic)))
-        }
-    return replace(found, absent=absent)
+    held = found.topics
+    streams = config.topics.naming.by_name(job.streams, config.here)
+    absent = [
+        (topic, config.topics.destination_of(topic))
+        for topic in job.topics
+        if not (held and topic in streams and may_appear(job, streams[topic]))
+        if job.new is None and held.isdisjoint(found.names(topic, config.topics.destination_of(topic)))
+    ]
+    if not absent:
+        return found
+    with closing((outside.open_whole or outside.open_store)(job.store)) as store:
+        return replace(found, absent={names[0]: no_rows(store, job.group, *names) for names in absent})
 
 
 def may_appear(job: Job, stream: Stream) -> bool:

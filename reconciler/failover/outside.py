@@ -96,6 +96,8 @@ class Outside:
     topics: Callable[[], Iterable[str]] = tuple
     open_left: Callable[[], LogReader] | None = None
     """Opens the log of the cluster that the jobs leave, which may be lost; the caller closes it."""
+    open_whole: StoreOpener | None = None
+    """Opens a store itself, where ``open_store`` opens a copy of the jobs' rows."""
     state_of: Callable[[str], JobState] = nothing_recorded
     commits_left: Callable[[str, Collection[str]], Sequence[Row]] = not_asked
     """The commits of a group, by its name and topics, on the cluster that its job leaves.

@@ -173,6 +173,18 @@ def test_a_store_that_is_away_is_waited_for_twice_however_many_jobs_share_it(sic
     assert (len(checked.plan.not_judged), verdicts(checked.plan)) == (10, {"well": MOVED})
 
 
+def test_a_job_without_rows_has_no_other_job_read_twice(sick: Sick) -> None:
+    wells, empty = [job("one"), job("two", "more"), job("three", "rest")], job("empty", "rest", group="nobody")
+
+    def reads(*jobs: str) -> int:
+        before, config = sick.reads["memory:one"], sick.config(*jobs)
+        check_each(config, config.jobs, sick.outside)
+        return sick.reads["memory:one"] - before
+
+    more = [reads(*wells[:count], empty) - reads(*wells[:count]) for count in (2, 3)]
+    assert more[0] == more[1], "what its store holds instead is asked for, and nothing else"
+
+
 def test_a_store_of_which_nothing_answers_is_waited_for_once(sick: Sick) -> None:
     sick.stores["memory:two"] = Away("Nothing answers there.", hint="Start it.")
     jobs = [job(f"away {number}", store="memory:two", group=f"g{number}") for number in range(5)]
