@@ -1,15 +1,18 @@
 """One database through psycopg. Every statement ends in time; a transaction happened, did not, or is OutcomeUnknown.
 
-The server's own clock ends a statement (``statement_timeout``, ``lock_timeout``). If the server is frozen, ``_Cutter``
+The server's own clock ends a statement (``statement_timeout``, ``lock_timeout``). If the server is frozen, a watchdog
 cuts the connection from this side.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
@@ -221,9 +224,7 @@ class Database:
 def _cut_after(connection: Any, place: str, seconds: float) -> Iterator[None]:
     """Cut the connection if the block takes longer; a blocked read then fails as after a dropped connection."""
     cutter = _Cutter(connection.fileno())
-    timer = threading.Timer(seconds, cutter.cut)
-    timer.daemon = True
-    timer.start()
+    _watchdog.arm(cutter, seconds)
     try:
         with waiting(place, for_seconds(seconds)):
             yield
@@ -232,32 +233,71 @@ def _cut_after(connection: Any, place: str, seconds: float) -> Iterator[None]:
             raise NoAnswer(f"no answer within {seconds:g} s") from err
         raise
     finally:
-        timer.cancel()
-        cutter.disarm()
+        _watchdog.disarm(cutter)
 
 
 class _Cutter:
-    """Shuts a socket down, unless disarmed first: by then its number may belong to another socket."""
+    """Shuts a socket down. Once it is disarmed, the socket's number may belong to another one."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._armed = True
-        self._lock = threading.Lock()
         self.has_cut = False
 
     def cut(self) -> None:
-        with self._lock:
-            if self._armed:
-                self.has_cut = True
-                with suppress(OSError), socket.socket(fileno=self._descriptor) as line:
-                    try:
-                        line.shutdown(socket.SHUT_RDWR)
-                    finally:
-                        line.detach()  # libpq closes it
+        self.has_cut = True
+        with suppress(OSError), socket.socket(fileno=self._descriptor) as line:
+            try:
+                line.shutdown(socket.SHUT_RDWR)
+            finally:
+                line.detach()  # libpq closes it
 
-    def disarm(self) -> None:
-        with self._lock:
-            self._armed = False
+
+class _Watchdog:
+    """Cuts connections whose statements take too long. One thread serves all statements of the process: to start one
+    for each takes longer than most statements do.
+    """
+
+    def __init__(self) -> None:
+        self._armed: dict[_Cutter, float] = {}
+        self._wakes_at = math.inf
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def arm(self, cutter: _Cutter, seconds: float) -> None:
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="postgresql-watchdog", daemon=True)
+                self._thread.start()
+            ends = self._armed[cutter] = time.monotonic() + seconds
+            if ends < self._wakes_at:
+                self._wakes_at = ends
+                self._changed.notify()
+
+    def disarm(self, cutter: _Cutter) -> None:
+        with self._changed:
+            self._armed.pop(cutter, None)
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                for cutter in [each for each, ends in self._armed.items() if ends <= now]:
+                    del self._armed[cutter]
+                    cutter.cut()
+                self._wakes_at = min(self._armed.values(), default=math.inf)
+                self._changed.wait(None if self._wakes_at == math.inf else self._wakes_at - now)
+
+
+_watchdog = _Watchdog()
+
+
+def _renew_watchdog() -> None:
+    """In a forked process, where the thread is not."""
+    global _watchdog
+    _watchdog = _Watchdog()
+
+
+os.register_at_fork(after_in_child=_renew_watchdog)
 
 
 class NoAnswer(psycopg.OperationalError):  # type: ignore[misc]
