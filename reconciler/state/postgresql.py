@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg import conninfo
+from psycopg import conninfo, errors
 
 from reconciler.core.errors import NotCreated
 from reconciler.places.parameters import wrong_address
@@ -51,8 +51,7 @@ class PostgresqlState:
         statement = f"SELECT number, entry FROM {self._table} WHERE log = %s ORDER BY number DESC LIMIT %s"
 
         def select(db: Session) -> list[Held]:
-            self._refuse_missing(db)
-            return [Held(int(number), bytes(entry)) for number, entry in db.all(statement, (log, newest))]
+            return [Held(int(number), bytes(entry)) for number, entry in self._all(db, statement, (log, newest))]
 
         return self._database.transaction(select, only_reads=True)
 
@@ -73,12 +72,10 @@ class PostgresqlState:
         self._database.close()
 
     def _one(self, db: Session, statement: str, values: Sequence[Any]) -> tuple[Any, ...] | None:
-        self._refuse_missing(db)
-        return db.one(statement, values)
+        return next(iter(self._all(db, statement, values)), None)
 
-    def _refuse_missing(self, db: Session) -> None:
-        if db.one("SELECT to_regclass(%s)", (self._table,)) == (None,):
-            raise NotCreated(
-                f"{self.shown} has no table {_NAME}.",
-                hint=MAKE_IT,
-            )
+    def _all(self, db: Session, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:
+            return db.all(statement, values)
+        except errors.UndefinedTable as error:
+            raise NotCreated(f"{self.shown} has no table {_NAME}.", hint=MAKE_IT) from error
