@@ -21,6 +21,8 @@ from reconciler.kafka.requests import Admin, Ask, code_of
 from reconciler.places.kafka.group import Committed, GroupState, KnownTopic
 from reconciler.ports import TopicPartition
 
+AT_ONCE = 1_000
+"""Partitions whose offsets are asked for in one request: librdkafka's time for an answer grows with their square."""
 _LEAVES_OPEN = UNANSWERED | COORDINATOR_MOVING
 """Ends of a commit that was sent, after which it may have been done. A coordinator also says that it moves when its own
 log has taken it, and a replica or its leadership was lost before the others had it: the next one may have it."""
@@ -59,7 +61,8 @@ class GroupRequests:
                 _described_group(client, group, timeout_s)  # else a consumer without permission retries without end
                 self._consumers[group] = self._admin.connection.consumer({**_NEVER_JOINS, "group.id": group})
             try:
-                rows = list(self._consumers[group].committed(asked, timeout=timeout_s))
+                parts = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
+                rows = [row for part in parts for row in self._consumers[group].committed(part, timeout=timeout_s)]
             except KafkaException as error:
                 self._consumers.pop(group).close()
                 if code_of(error) in UNANSWERED and self._answers_about(group, asked, timeout_s):
