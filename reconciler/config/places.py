@@ -202,6 +202,8 @@ def faults_beside(
 
 
 def _share_group(one: Job, other: Job, clusters: Collection[str]) -> bool:
+    if not (one.groups or other.groups):
+        return one.group == other.group  # of 500 jobs there are 125,000 pairs
     return any(one.group_on(cluster) == other.group_on(cluster) for cluster in clusters)
 
 
