@@ -6,6 +6,7 @@ which hooks keep their plans.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _row(config: Config, job: Job, here: Location | None) -> tuple[str, ...]:
-    place = place_of(config, job, here)
+    place = place_of(replace(config, jobs=(job,)), job, here)  # without the others, of which there may be hundreds
     if here is None:
         return (job.name, "not recorded", "-", "-", f"on {place.cluster}, if its place holds no offsets yet")
     since = f"{stamp(here.at_ms)} by {here.by}"
