@@ -263,6 +263,7 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows) -> None:
     """
     rows = stored.rows
     for source_topic, topic in {(row.source_topic, row.topic) for row in job_plan.partitions}:
+        name = topic if stored.job.moved else source_topic  # as the numbers' keys: both clusters may have an ``events``
         planned = [row for row in job_plan.partitions if row.topic == topic]
         if any(row.spread for row in planned):
             continue
@@ -270,12 +271,7 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows) -> None:
         for tp in stored.numbers:
             row = rows.get(tp)
             unread = row is not None and row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
-            if (
-                tp.topic in (source_topic, topic)
-                and tp.partition not in known
-                and tp.partition != UNKNOWN_PARTITION
-                and not unread
-            ):
+            if tp.topic == name and tp.partition not in known and tp.partition != UNKNOWN_PARTITION and not unread:
                 raise Changed(
                     f'The store of job "{stored.job.name}" has changed since the plan: it has a row for {tp}, which '
                     "is not in the plan.",

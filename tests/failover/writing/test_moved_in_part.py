@@ -10,7 +10,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import Plan
-from tests.in_memory import NOW, Memory, anchor, found, write_all
+from tests.in_memory import NOW, Memory, anchor, found, stored, write_all
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 
@@ -63,3 +63,17 @@ def test_once_the_job_has_stored_an_offset_here_the_rows_that_are_right_are_writ
     assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 8)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
     assert not half.check(ONE_NAME).to_write
+
+
+def test_topics_of_two_origins_with_one_name_need_not_have_as_many_partitions(memory: Memory) -> None:
+    """``events`` of a, where a partition was added, is ``a.events`` on b, which has an ``events`` of its own."""
+    memory.of_job = 'origins = ["a", "b"]\n'
+    memory.log.create("a.events", 2)
+    memory.log.create("events", 1)
+    for topic, partition in (("a.events", 0), ("a.events", 1), ("events", 0)):
+        memory.deliver(range(10), partition, topic=topic)
+    memory.save({0: stored(4), 1: stored(4, 1)})
+    memory.save({0: stored(4)}, topic="b.events")
+    memory.apply('[state]\nstore = "memory:"\n')
+    offsets = {str(row.key): row.stored.offset for row in memory.rows()}
+    assert {offsets[key] for key in ("a.events-0", "a.events-1", "events-0")} == {5}
