@@ -42,7 +42,8 @@ class Translation:
 
     ``edits``: the new text, by file and the source's name there. ``sources`` move, ``kept`` stay at their cluster;
     ``later`` are those of the kept whose part of the repeated batch comes in the next one.
-    ``repeats_empty``: the repeated batch gets no records, of any source.
+    ``repeats_empty``: the repeated batch gets no records, of any source. ``lives_there``: the checkpoint's names are
+    those of the plan's destination.
     """
 
     edits: Mapping[str, Mapping[str, str]]
@@ -50,6 +51,7 @@ class Translation:
     kept: tuple[str, ...]
     later: tuple[str, ...] = ()
     repeats_empty: bool = False
+    lives_there: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,10 @@ def translate(found: Checkpoint, job: JobPlan, *, moved: bool, empty: bool = Fal
     with_records = [name for name in kept if found.repeats_a_batch and not adds_nothing(found, name)]
     if not empty:
         is_empty = found.repeats_a_batch and not work.has_records and not with_records
-        return Translation(edits, sources, kept, (), is_empty)
+        return Translation(edits, sources, kept, (), is_empty, moved)
     for file, name, text in _at_their_starts(found, places, with_records, job):
         edits.setdefault(file, {})[name] = text
-    return Translation(edits, sources, kept, tuple(with_records), found.repeats_a_batch)
+    return Translation(edits, sources, kept, tuple(with_records), found.repeats_a_batch, moved)
 
 
 def _at_their_starts(

@@ -123,7 +123,7 @@ def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Itera
     Those of the partitions that the operator has ``decided`` do not count.
     """
     ends = [row for row in job.partitions if row.position == END and row.finding is Verdict.EXACT]
-    proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
+    proven = {(row.topic if moved.lives_there else row.source_topic, row.partition) for row in (*ends, *decided)}
     sources = (*moved.sources, *moved.later)
     starts: dict[tuple[str, tuple[str, int]], int] = {}
     count = 0

@@ -12,6 +12,7 @@ import pytest
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
+from reconciler.failover.checkpoint.verify import unproven
 from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.plan.document import PartitionPlan, StartPolicy
 from tests.failover.checkpoint.checkpoint_files import Files, job, row
@@ -70,6 +71,16 @@ def test_within_a_batch_its_start_and_its_end_are_rewritten(
     found = moved(*rows)
     assert found.edits == {"offsets/0": MOVED, "offsets/1": {"0": end}}
     assert found.repeats_empty == (end == MOVED["0"])
+
+
+def test_the_end_of_the_other_clusters_topic_proves_none_of_the_same_name(files: Files) -> None:
+    """``b.o`` is the other cluster's ``o``; the end of this one's ``o`` is not proven."""
+    files.batch(0, {"o": {0: 30}, "b.o": {0: 7}})
+    files.planned(1, {"o": {0: 40}, "b.o": {0: 9}})
+    others = [replace(row(0, at, at, topic="b.o", position=end), topic="o") for at, end in ((7, "start"), (9, "end"))]
+    early = row(0, 40, 5, position="end", verdict=Verdict.EARLY)
+    plan, found = job(row(0, 30, 3, position="start"), early, *others), read_checkpoint(str(files.path))
+    assert unproven(found, translate(found, plan, moved=False), plan) == 10
 
 
 @pytest.mark.parametrize("version", [1, 2])
