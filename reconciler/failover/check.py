@@ -31,7 +31,7 @@ from reconciler.failover.gather import (
 )
 from reconciler.failover.numbers import JobRows, read_rows
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
-from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
+from reconciler.failover.passes import Found, Passes, is_handed_over, names_to_set, topics_there, unresolved
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.kafka import engine
 from reconciler.kafka.engine import EngineSettings
@@ -270,7 +270,8 @@ def _choices(topic: str, places: Sequence[JobPartition]) -> str:
 
 
 def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
-    known = {(tp.topic, tp.partition) for at in places if at.exists for tp in (at.destination, at.source)}
+    there = topics_there(places) if by_hand.offsets else frozenset()
+    known = {(tp.topic, tp.partition) for at in places if at.exists for tp in names_to_set(at, there)}
     for topic, partition in by_hand.offsets:
         if (topic, partition) not in known:
             raise WrongDecision(

@@ -22,7 +22,7 @@ are rows, and the job had none for the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -96,11 +96,12 @@ class Passes:
         """
         inquiries: dict[Key, Inquiry[Finding]] = {}
         by_time: set[Key] = set()
+        there = topics_there(places) if by_hand.offsets else frozenset()
         for at in places if by_hand.offsets or by_hand.time_ms is not None else ():
             if not at.exists:
                 continue
             question, finding = self.questions[at.key], proven[at.key].finding
-            if (offset := offset_for(by_hand, at)) is not None:
+            if (offset := offset_for(by_hand, at, there)) is not None:
                 search = partial(place, question, offset, finding)
             elif by_hand.time_ms is not None:
                 search = partial(place_at_time, question, by_hand.time_ms, stamp(by_hand.time_ms), finding)
@@ -256,12 +257,21 @@ def _has_fewer(places: Sequence[JobPartition]) -> bool:
     return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not is_handed_over(places)
 
 
-def offset_for(by_hand: ByHand, at: JobPartition) -> int | None:
-    """The offset that the operator set for this place, under the destination's name or the source's; else None.
+def topics_there(places: Iterable[JobPartition]) -> frozenset[str]:
+    return frozenset(at.destination.topic for at in places)
+
+
+def names_to_set(at: JobPartition, there: Set[str]) -> tuple[TopicPartition, ...]:
+    """A place's names in ``--set``: the destination's; and the source's, unless a topic has it ``there``."""
+    return (at.destination,) if at.source.topic in there else (at.destination, at.source)
+
+
+def offset_for(by_hand: ByHand, at: JobPartition, there: Set[str]) -> int | None:
+    """The offset that the operator set for this place under one of its names; else None.
 
     Raises WrongDecision for two offsets, one under each name.
     """
-    names = dict.fromkeys((tp.topic, tp.partition) for tp in (at.destination, at.source))
+    names = [(tp.topic, tp.partition) for tp in names_to_set(at, there)]
     given = {name: by_hand.offsets[name] for name in names if name in by_hand.offsets}
     if len(set(given.values())) > 1:
         words = " and ".join(f"--set {topic}:{partition}={offset}" for (topic, partition), offset in given.items())

@@ -38,6 +38,20 @@ def test_two_offsets_for_one_partition_under_its_two_names_are_refused(memory: M
     assert found(memory.row(by_hand=ByHand({("events", 0): 5, ("a.events", 0): 5}))) == (Verdict.EXACT, 5)
 
 
+def test_a_name_that_both_clusters_have_is_the_destinations(memory: Memory) -> None:
+    """``events`` is b's own topic, and ``a.events`` that of a: an offset of the one is not set for the other."""
+    memory.of_job = 'origins = ["a", "b"]\n'
+    memory.log.create("events", 1)
+    for topic, partition in (("events", "b.events"), ("a.events", "events")):
+        memory.deliver(range(10), topic=topic)
+        memory.save({0: stored(6)}, topic=partition)
+    job = memory.job('[state]\nstore = "memory:"\n', ByHand({("events", 0): 5}))
+    assert {row.topic: (row.resume_offset, row.set_by_hand) for row in job.partitions} == {
+        "events": (5, True),
+        "a.events": (7, False),
+    }
+
+
 # ---------------------------------------------------------------- what an offset skips
 
 
