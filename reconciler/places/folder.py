@@ -39,6 +39,13 @@ UNFINISHED = ".unfinished-"
 
 CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 """Object stores that create a file in one request, and only if it does not exist; Azure's as of adlfs 2026.8."""
+_NO_LOGIN = frozenset(
+    {
+        *("NoCredentialsError", "PartialCredentialsError"),  # botocore's
+        *("DefaultCredentialsError", "RefreshError"),  # google-auth's
+        "ClientAuthenticationError",  # Azure's
+    }
+)
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 _locks: dict[str, threading.Lock] = {}
 """By URL: two stores of this process that open one folder share its lock."""
@@ -225,7 +232,8 @@ class SharedFolder:
 
     def make(self) -> None:
         def make(fs: Any, root: str) -> None:
-            fs.makedirs(root, exist_ok=True)
+            if self._protocol not in CONDITIONAL:  # there it would make a bucket: perhaps of a misspelt name
+                fs.makedirs(root, exist_ok=True)
             if not _exists(fs, root):  # an object store has no empty folders
                 fs.pipe_file(posixpath.join(root, "README"), b"Manifests of offsets, a folder for each group.\n")
 
@@ -311,8 +319,9 @@ class SharedFolder:
         except FileNotFoundError as err:
             if not changes:
                 raise
+            what = f"the bucket of {self.shown}" if self._protocol in CONDITIONAL else self.shown
             raise Refused(
-                f"Could not {changes}: {self.shown} no longer exists.", hint="Find out what removed it."
+                f"Could not {changes}: {what} does not exist.", hint="Make it, or find out what removed it."
             ) from err
         except (FileExistsError, ConfigError):
             raise
@@ -323,8 +332,7 @@ class SharedFolder:
             raise self._failure(why, f"there was {why} to the request to {changes}" if changes else None) from err
         except Exception as err:  # every file system has errors of its own
             why = one_line(err)
-            status = getattr(getattr(err, "response", None), "status_code", None)
-            if isinstance(err, PermissionError) or status in (401, 403):
+            if is_denied(err):
                 raise Refused(
                     f"The files in {self.shown} may not be used by this user: {why}.",
                     hint="Ask for that permission, or correct the credentials.",
@@ -358,6 +366,15 @@ def _exists(fs: Any, path: str) -> bool:
 def _write(fs: Any, path: str, data: bytes) -> None:
     fs.makedirs(posixpath.dirname(path), exist_ok=True)
     fs.pipe_file(path, data)
+
+
+def is_denied(error: BaseException) -> bool:
+    """True if the file system wants a login, another one, or more rights for it."""
+    status = getattr(getattr(error, "response", None), "status_code", getattr(error, "code", None))
+    if isinstance(error, PermissionError) or status in (401, 403) or type(error).__name__ in _NO_LOGIN:
+        return True
+    # gcsfs and adlfs say it by their text alone.
+    return str(error).startswith("Forbidden: ") or (isinstance(error, ValueError) and "credentials" in str(error))
 
 
 def _not_connected(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.places.checkpoint.files import Tree
@@ -84,3 +85,24 @@ def test_a_file_is_read_in_chunks_without_the_text_of_an_error_between(nodes: No
         with pytest.raises(OSError, match="a DataNode answered 500"):
             reading.read(100)
         assert reading.read(len(CONTENT)) == CONTENT
+
+
+NO_LOGIN = [
+    type("NoCredentialsError", (Exception,), {})("Unable to locate credentials"),  # s3fs's client
+    OSError("Forbidden: b/o\nAnonymous caller does not have storage.objects.list access"),  # gcsfs
+    ValueError("Must provide either a connection_string or account_name with credentials!!"),  # adlfs
+]
+
+
+@pytest.mark.parametrize("error", NO_LOGIN)
+def test_a_missing_login_is_no_outage_and_leaves_nothing_in_doubt(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for name in ("info", "find", "pipe_file"):
+        monkeypatch.setattr(MemoryFileSystem, name, fail)
+    for use in (lambda: open_folder("memory://b/x").publish("a", b""), Tree("memory://b/x").is_empty):
+        with pytest.raises(Refused, match="may not be used by this user"):
+            use()

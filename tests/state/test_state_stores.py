@@ -236,6 +236,15 @@ def test_a_folder_without_exclusive_files_is_refused() -> None:
         store.create()
 
 
+@pytest.mark.system
+@pytest.mark.parametrize("scheme", WHERE)
+def test_a_bucket_is_not_made(scheme: str) -> None:
+    """Its name may be misspelt, and in S3 anybody's."""
+    store = open_state(f"files:{new_bucket(scheme)}-other/state")
+    with pytest.raises(Refused, match=r"the bucket of .*-other/state does not exist"):
+        store.create()
+
+
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     store = open_state(f"files:{tmp_path}/state")
     store.create()

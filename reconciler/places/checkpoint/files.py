@@ -46,7 +46,7 @@ from urllib.parse import urlsplit
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import refuse_dangling
-from reconciler.places.folder import CONDITIONAL, one_line, open_folder, open_url
+from reconciler.places.folder import CONDITIONAL, is_denied, one_line, open_folder, open_url
 from reconciler.waits import waiting
 
 CREATES = CONDITIONAL | {"memory"}
@@ -182,12 +182,12 @@ class Tree:
             raise
         except ImportError as err:
             raise ConfigError(f"Files in {self.shown} cannot be opened: {err}.", hint="Install that package.") from err
-        except PermissionError as err:
-            raise Refused(
-                f"The files in {self.shown} may not be used by this user: {one_line(err)}.",
-                hint="Ask for that permission, or run this as the user that runs the query.",
-            ) from err
         except Exception as err:  # every file system has errors of its own
+            if is_denied(err):
+                raise Refused(
+                    f"The files in {self.shown} may not be used by this user: {one_line(err)}.",
+                    hint="Ask for that permission, or run this as the user that runs the query.",
+                ) from err
             if self.is_local and isinstance(err, OSError):
                 raise Refused(
                     f"The files in {self.shown} cannot be used: {err.strerror or err}.",
