@@ -174,7 +174,7 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
         (0, ("hook", "-c", config, "--plans", folder / "plans")),
         (6, ("watch", "-c", config, "--once")),  # toward a, now
         (6, ("track", "-c", planted.config(secured.sasl, client, "kafka-group:"), "--once")),
-        (0 if "json" in loud else 6, ("config", "check", "-c", config)),
+        (0, ("config", "check", "-c", config)),
         (0, ("config", "check", "-c", config, "--offline")),
     ]
     for code, arguments in steps:
