@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NoReturn
 
@@ -241,17 +241,3 @@ def _fastavro() -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError('An id or a time by "avro:" needs fastavro.', hint=_INSTALL) from error
     return fastavro
-
-
-def plain(value: object) -> object:
-    """A decoded value as JSON has it: what logical types stand for (a UUID, a decimal) is text. Bytes stay bytes."""
-    if isinstance(value, Mapping):
-        return {name: _within(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_within(each) for each in value]
-    return value if value is None or isinstance(value, bytes | str | int | float) else str(value)
-
-
-def _within(value: object) -> object:
-    found = plain(value)
-    return found.decode("latin-1") if isinstance(found, bytes) else found

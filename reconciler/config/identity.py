@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from reconciler.config.avro import Decoder, Properties, plain
+from reconciler.config.avro import Decoder, Properties
 from reconciler.core.anchors import (
     Identity,
     IdOrder,
@@ -174,7 +174,8 @@ def _id_function(spec: str, decode: Decoder, *, framed: bool) -> Callable[[Recor
     if kind == "header" and rest:  # the usual id, and it is read off many records: without another call
         return lambda record: last_header(record, rest)
     if (value_of := _value_function(spec, decode)) is not None:
-        return lambda record: json_text(plain(value_of(record)))
+        other = _avro_text if kind == "avro" else None
+        return lambda record: json_text(value_of(record), other)
     if kind == "python":
         return _guarded(load_function("id", spec))
     raise ConfigError(
@@ -210,16 +211,27 @@ def _value_function(spec: str, decode: Decoder) -> Callable[[Record], object] | 
     return None
 
 
-def json_text(value: object) -> bytes | None:
-    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is not an id, bytes are."""
+def json_text(value: object, other: Callable[[object], str] | None = None) -> bytes | None:
+    """A value as an id's bytes: its compact JSON, a string without its quotes; null is not an id, bytes are.
+
+    ``other`` gives the text of what JSON does not have. Raises TypeError for it otherwise.
+    """
     if value is None or isinstance(value, bytes):
         return value
+    if other is not None and not isinstance(value, int | float | str | list | dict):
+        value = other(value)
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=other)
+        return text.encode("utf-8", "surrogatepass")
     except RecursionError:  # nested too deeply to be written, though not to be read
         return None
+
+
+def _avro_text(value: object) -> str:
+    """Of a UUID, a decimal, a time, and of bytes within a record."""
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _path_steps(spec: str, path: str) -> Steps:
