@@ -84,7 +84,7 @@ def stat_if_there(path: str) -> os.stat_result | None:
 
 
 def is_folder(path: str) -> bool:
-    """Whether the path is a folder. Raises as ``stat_if_there`` does."""
+    """True if the path is a folder. Raises as ``stat_if_there`` does."""
     found = stat_if_there(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 

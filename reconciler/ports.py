@@ -58,7 +58,7 @@ class ClusterInfo:
         return self.topics[topic].topic_id if topic in self.topics else None
 
     def numbers_as(self, other: ClusterInfo, topic: str) -> bool:
-        """Whether an offset of the topic means the same record in both: it was not deleted or recreated in between."""
+        """True if an offset of the topic means the same record in both: it was not deleted or recreated in between."""
         agree = (topic in self.topics) == (topic in other.topics)
         return agree and (self.cluster_id, self.topic_id(topic)) == (other.cluster_id, other.topic_id(topic))
 
@@ -107,7 +107,7 @@ class ReadsApart(Protocol):
 
     @property
     def reads_apart(self) -> bool:
-        """Whether ``read`` may run beside one of the other calls. Two reads, or two other calls, may not."""
+        """True if ``read`` may run beside one of the other calls. Two reads, or two other calls, may not."""
 
     def expect(self, topics: Mapping[str, TopicInfo]) -> None:
         """Prepare the process for reading these topics. Never raises: errors surface in the read."""

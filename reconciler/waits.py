@@ -155,14 +155,14 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_unresolved(error: BaseException) -> bool:
-    """Whether an unresolved host name caused an error."""
+    """True if an unresolved host name caused an error."""
     import socket  # noqa: PLC0415 (a command that waits for nothing does without it)
 
     return isinstance(_os_error(error), socket.gaierror)
 
 
 def none_resolves(places: Iterable[tuple[str, int]]) -> bool:
-    """Whether not one of the hosts has an address. False if there are none."""
+    """True if not one of the hosts has an address. False if there are none."""
     found = [_resolves(host, port) for host, port in places]
     return bool(found) and not any(found)
 

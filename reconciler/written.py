@@ -81,12 +81,12 @@ def writing(name: str) -> Iterator[None]:
 
 
 def is_whole() -> bool:
-    """Whether all that was to be written is written."""
+    """True if all that was to be written is written."""
     return all(state is _State.DONE for state in _states.values())
 
 
 def is_any() -> bool:
-    """Whether anything was written, or may have been."""
+    """True if anything was written, or may have been."""
     return any(state is not _State.INTENDED for state in _states.values())
 
 

@@ -48,7 +48,7 @@ def scheme_of(address: str) -> str | None:
 
 
 def are_brokers(text: str) -> bool:
-    """Whether librdkafka can use ``bootstrap_servers``: HOST:PORT, with commas between them."""
+    """True if librdkafka can use ``bootstrap_servers``: HOST:PORT, with commas between them."""
     brokers = [broker for each in text.split(",") if (broker := each.strip())]
     return bool(brokers) and all(map(_BROKER.fullmatch, brokers))
 
@@ -65,7 +65,7 @@ def _brokers(text: str) -> Iterator[str]:
 
 
 def has_port(host: str) -> bool:
-    """Whether a port follows the name or address. One of IPv6 is in brackets then."""
+    """True if a port follows the name or address. One of IPv6 is in brackets then."""
     return host.rpartition("]")[2].count(":") == 1
 
 

@@ -144,7 +144,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _is_endless(value: object) -> bool:
-    """Whether a number is too long for Python to print it in decimal digits."""
+    """True if a number is too long for Python to print it in decimal digits."""
     if isinstance(value, dict | list):
         return any(map(_is_endless, value.values() if isinstance(value, dict) else value))
     return isinstance(value, int) and value.bit_length() > MOST_BITS
@@ -230,7 +230,7 @@ class _Reader:
             self._faults.add(f"{code} lets this file run code, and {self._doubt.why}.", self._doubt.hint)
 
     def _refuse_unlisted(self, where: str, text: str) -> bool:
-        """Whether ``text`` may be used: a module that it names is listed in ``[policy] python``."""
+        """True if ``text`` may be used: a module that it names is listed in ``[policy] python``."""
         if self._modules is None:
             return not text.startswith("python:")
         with self._faults.collect():

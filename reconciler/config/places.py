@@ -78,7 +78,7 @@ def server_of(address: str) -> Hashable:
 
 
 def one_store(address: str, other: str, place: Callable[[str], Hashable] = place_of) -> bool:
-    """Whether both addresses lead to the same store. In doubt they do not: ``track`` keeps a job's own row anyway.
+    """True if both addresses lead to the same store. In doubt they do not: ``track`` keeps a job's own row anyway.
 
     ``place`` is ``place_of``, or one that remembers: for many addresses.
     """
@@ -88,7 +88,7 @@ def one_store(address: str, other: str, place: Callable[[str], Hashable] = place
 
 
 def has_groups(address: str) -> bool:
-    """Whether each group has rows of its own there. If not, every group reads the same ones."""
+    """True if each group has rows of its own there. If not, every group reads the same ones."""
     spec = spec_of(scheme_of(address))
     return spec is None or spec.has_groups(dict(pairs(address.partition("?")[2])))
 
@@ -123,7 +123,7 @@ def _user(parts: Parts) -> str:
 
 
 def _have_own_schemas(address: str, other: str) -> bool:
-    """Whether two users of one database may see different tables: its search path begins with the user's schema."""
+    """True if two users of one database may see different tables: its search path begins with the user's schema."""
     if spec_of(scheme_of(address)) is not STORES["postgresql"]:
         return False
     parts = split(address)

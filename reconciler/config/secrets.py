@@ -70,7 +70,7 @@ def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[
 
 
 def holds_plain_secret(key: str, text: str) -> bool:
-    """Whether ``text`` may not be in the file at ``key`` (its path with dots), because it contains a secret itself."""
+    """True if ``text`` may not be in the file at ``key`` (its path with dots), because it contains a secret itself."""
     if _is_free(key) or text.startswith(_FILE):
         return False
     return any(_ENVIRONMENT.sub("", secret) for secret in _secret_parts(key, text))
@@ -153,7 +153,7 @@ def _secret_parts(key: str, text: str) -> Iterator[str]:
 
 
 def _names_a_secret(in_file: str) -> bool:
-    """Whether the whole value is one variable whose name is that of a secret."""
+    """True if the whole value is one variable whose name is that of a secret."""
     whole = _ENVIRONMENT.fullmatch(in_file)
     return whole is not None and _SECRET_WORD.search(whole[1]) is not None
 

@@ -254,7 +254,7 @@ def with_homes(
 
 
 def _lacks_home(values: object) -> bool:
-    """Whether this is a job's table without a home, by which one can be looked up."""
+    """True if this is a job's table without a home, by which one can be looked up."""
     if not isinstance(values, dict) or "home" in values or not isinstance(values.get("name"), str):
         return False
     topics = values.get("topics")

@@ -192,7 +192,7 @@ class Job:
         return frozenset(self.groups.values()) or frozenset((self.group,))
 
     def has_pattern_of(self, topic: str) -> bool:
-        """Whether a pattern of the job matches a topic's name at its origin."""
+        """True if a pattern of the job matches a topic's name at its origin."""
         return topic not in self.ignore_topics and any(fnmatchcase(topic, each) for each in self.patterns)
 
 

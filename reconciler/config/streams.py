@@ -100,7 +100,7 @@ class Naming:
         return found
 
     def is_mirrored_back(self, stream: Stream, clusters: Iterable[str]) -> bool:
-        """Whether a mirror may add to the stream's topics on both of ``clusters``, in turn.
+        """True if a mirror may add to the stream's topics on both of ``clusters``, in turn.
 
         One that names topics after their origin never writes to the origin's own.
         """
@@ -108,7 +108,7 @@ class Naming:
         return not by_origin or any(stream in self.names.get(each, {}) for each in clusters)
 
     def is_shared(self, streams: Sequence[Stream], stream: Stream, cluster: str, clusters: Iterable[str]) -> bool:
-        """Whether the name of ``stream`` on ``cluster`` is also a name of the job's streams on another cluster."""
+        """True if the name of ``stream`` on ``cluster`` is also a name of the job's streams on another cluster."""
         name = self.name_on(stream, cluster)
         others = [each for each in clusters if each != cluster]
         return any(self.name_on(each, other) == name for other in others for each in streams)

@@ -88,7 +88,7 @@ class Planned:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the start skips nothing, and reads no more again than the plan said."""
+        """True if the start skips nothing, and reads no more again than the plan said."""
         return self.start.skipped == 0 and self.start.again <= self.at_most
 
 
@@ -148,7 +148,7 @@ class RestartedMirror:
         return all(ends.get(number, 0) >= times * count for number, count in self._counts.items())
 
     def _is_lost_in_between(self) -> bool:
-        """Whether the mirror has been halted after a checkpoint named each synced offset, behind all first copies.
+        """True if the mirror has been halted after a checkpoint named each synced offset, behind all first copies.
 
         MirrorMaker commits the group's offset and writes the checkpoint that names it one after the other, and may be
         lost in between. Such an offset is ``unresolved``; the demo shows the usual case.

@@ -43,7 +43,7 @@ def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogR
 
 
 def _carries_number(at: JobPartition) -> bool:
-    """Whether its records carry the source's number themselves: that is no pair of the mirror's."""
+    """True if its records carry the source's number themselves: that is no pair of the mirror's."""
     return at.job.identity.source_value_of is not None and not at.translated
 
 

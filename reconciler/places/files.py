@@ -258,7 +258,7 @@ class FilesStore:
             self._compact(below, number if snapshot else state.snapshot)
 
     def _is_mine(self, group: str, name: str, data: bytes) -> bool:
-        """Whether the file that is there already is this writer's: a client repeats a request whose answer got lost.
+        """True if the file that is there already is this writer's: a client repeats a request whose answer got lost.
 
         Raises OutcomeUnknown if it cannot be read.
         """

@@ -64,7 +64,7 @@ class Folder(Protocol):
 
     @property
     def exclusive(self) -> bool:
-        """Whether ``publish`` never replaces a file, even if two programs publish it at the same moment."""
+        """True if ``publish`` never replaces a file, even if two programs publish it at the same moment."""
 
     def exists(self) -> bool: ...
 

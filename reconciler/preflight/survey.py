@@ -229,7 +229,7 @@ def propose(sample: Sample) -> Proposal:
 
 
 def are_framed(records: Sequence[Record]) -> bool:
-    """Whether every value begins as a schema registry's frame does, with few different schemas. None has the id 0."""
+    """True if every value begins as a schema registry's frame does, with few different schemas. None has the id 0."""
     values = [record.value for record in records if record.value is not None]
     frames = {value[:FRAME_BYTES] for value in values}
     few = len(frames) <= min(MOST_SCHEMAS, (len(values) + 1) // 2)

@@ -273,7 +273,7 @@ class SparkQuery:
         self._query.stop()
 
     def is_committed_only(self, topic: str) -> bool:
-        """Whether it reads committed records only, from at least one of its sources."""
+        """True if it reads committed records only, from at least one of its sources."""
         return any(source.is_committed_only for source in self.sources if source.reads(topic))
 
     def topics_at(self, servers: str, topics: Collection[str]) -> set[str]:

@@ -165,7 +165,7 @@ class StateStore:
         return json.dumps({_NONCE: nonce, **fields}, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _is_mine(self, log: str, number: int, nonce: str, unknown: OutcomeUnknown | None) -> bool:
-        """Whether the number holds this writer's entry. ``unknown``: the append may still happen."""
+        """True if the number holds this writer's entry. ``unknown``: the append may still happen."""
         try:
             held = self._backend.read_one(log, number)
         except ReconcilerError as error:

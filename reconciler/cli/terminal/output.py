@@ -77,7 +77,7 @@ def _checked(text: str) -> str:
 
 
 def can_rewrite() -> bool:
-    """Whether stderr is a terminal that can show a line again, and may be sent the sequence for it."""
+    """True if stderr is a terminal that can show a line again, and may be sent the sequence for it."""
     return wants_colour(sys.stderr)
 
 
@@ -218,7 +218,7 @@ def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def can_show(text: str, stream: TextIO | None = None) -> bool:
-    """Whether the stream (stdout) has all characters of ``text`` in its encoding."""
+    """True if the stream (stdout) has all characters of ``text`` in its encoding."""
     if text.isascii():
         return True
     try:

@@ -224,7 +224,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server can listen on this port: connections that have just ended there do not count."""
+    """True if a server can listen on this port: connections that have just ended there do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

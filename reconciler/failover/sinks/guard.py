@@ -292,14 +292,14 @@ class Sink(Protocol):
 
     @property
     def knows_queries(self) -> bool:
-        """Whether it keeps batches by name. The file sink keeps numbers only."""
+        """True if it keeps batches by name. The file sink keeps numbers only."""
 
     @property
     def takes_every_batch(self) -> bool:
-        """Whether it keeps the number of every batch, of an empty one too. A job's own function may leave some out."""
+        """True if it keeps the number of every batch, of an empty one too. A job's own function may leave some out."""
 
     def last_taken(self, app_id: str | None) -> Taken:
         """The last batch of this name, or of any name if the sink keeps no names."""
 
     def has_queries(self) -> bool:
-        """Whether it shows batches of any query; asked only if it ``knows_queries``."""
+        """True if it shows batches of any query; asked only if it ``knows_queries``."""

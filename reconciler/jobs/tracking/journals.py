@@ -272,7 +272,7 @@ def _is_of_another(row: Row, cluster_id: str) -> bool:
 
 
 def _names_last(row: Row, cluster: ClusterInfo) -> bool:
-    """Whether the row's own anchor is the record before its number, on this cluster."""
+    """True if the row's own anchor is the record before its number, on this cluster."""
     if row.malformed is not None or row.numbered_by is not None or row.stored.anchor is None:
         return False
     anchor, topic_id = row.stored.anchor, cluster.topic_id(row.key.topic)

@@ -235,7 +235,7 @@ class StayRecorder:
         return max(below, key=lambda each: each.number, default=None)
 
     def _is_numbered_by(self, cluster: ClusterInfo, place: Place) -> bool:
-        """Whether the last known record is of this cluster and topic. A plan's may be of the cluster that was left."""
+        """True if the last known record is of this cluster and topic. A plan's may be of the cluster that was left."""
         last, planned = self._last(place), self._planned.get(self._key(place.at))
         record = None if last is None else last.record
         if record is None or record.cluster_id is None or (planned is not None and planned.record == record):
@@ -263,7 +263,7 @@ class StayRecorder:
 
 
 def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:
-    """Whether the records of the topic have the same numbers, and compaction may remove them or not, as before."""
+    """True if the records of the topic have the same numbers, and compaction may remove them or not, as before."""
     same = after.numbers_as(before, topic) and topic in after.topics
     return same and before.topics[topic].compacted == after.topics[topic].compacted
 

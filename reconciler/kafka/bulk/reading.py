@@ -308,7 +308,7 @@ class Place:
         """Bytes of the records' values."""
 
     def take(self, batches: memoryview, high: int) -> bool:
-        """Whether the answer is complete: as many records as are wanted, or all up to the high watermark.
+        """True if the answer is complete: as many records as are wanted, or all up to the high watermark.
 
         Raises Uncertain for batches of an old format and wrong checksums; the parser's own errors report the others.
         """

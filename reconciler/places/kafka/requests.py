@@ -226,7 +226,7 @@ def _described_topics(
 
 
 def _allows(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
-    """Whether a broker allows an operation; an old broker does not say, and is taken to allow it."""
+    """True if a broker allows an operation; an old broker does not say, and is taken to allow it."""
     return not allowed or operation in allowed or AclOperation.ALL in allowed
 
 

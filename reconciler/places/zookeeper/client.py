@@ -184,7 +184,7 @@ class Ensemble:
         return self._succeeded(operations, answers)
 
     def _succeeded(self, operations: Sequence[Operation], answers: Sequence[Any]) -> bool:
-        """Whether a transaction took place; one failed operation undoes all others. Raises Refused as ``commit``."""
+        """True if a transaction took place; one failed operation undoes all others. Raises Refused as ``commit``."""
         for operation, answer in zip(operations, answers, strict=True):
             if not isinstance(answer, Exception) or isinstance(answer, _NOT_THE_CAUSE):
                 continue

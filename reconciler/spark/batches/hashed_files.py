@@ -207,7 +207,7 @@ def _folder(name: str) -> str:
 
 
 def _is_repeatable(begun: Begun, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> bool:
-    """Whether the same ranges can be read here, and be saved over the rows that they began from."""
+    """True if the same ranges can be read here, and be saved over the rows that they began from."""
     is_held = all(
         each.from_offset >= edges.starts.get(each.at, 0) and each.until_offset <= edges.ends.get(each.at, 0)
         for each in begun.ranges
