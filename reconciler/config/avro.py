@@ -1,6 +1,6 @@
 """Decodes Avro values, by the schemas of a registry (``[registry]``) or by one schema that the job names.
 
-Without its schema nothing can be said of an Avro value. So a registry that is down, an unknown schema id and a missing
+An Avro value cannot be read without its schema. So a registry that is down, an unknown schema id and a missing
 library are errors. A value that does not fit its schema counts as one without an id, as broken JSON does, and the log
 says so. The libraries are imported with the first value that is decoded: most starts decode none.
 """
@@ -27,7 +27,7 @@ Properties = tuple[tuple[str, str], ...]
 USUAL = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
 """The client's own defaults wait for half a minute, and without a limit for one answer."""
 REST_S = 30.0
-"""A registry that did not answer is not asked again for so long: ``watch`` has many jobs."""
+"""Seconds for which a registry that did not answer is not asked again: ``watch`` has many jobs."""
 GUID_BYTES = 17
 """Byte 1 and a GUID, as newer serializers name schemas, in a header."""
 NO_SCHEMA = range(40401, 40404)
@@ -128,7 +128,7 @@ class Registry:
             found = self._ask(partial(_get, frame), name)
             if (kind := found.schema_type or "AVRO") != "AVRO":
                 raise ConfigError(
-                    f"The {name} is not of Avro, but {kind}.",
+                    f"The {name} is not Avro but {kind}.",
                     hint='Name id and timestamp of JSON by "json:$.path"; for Protobuf write a function, "python:…".',
                 )
             self._schemas[frame] = _parsed(found.schema_str, self._named(found, name), name)
@@ -172,7 +172,7 @@ class Registry:
             ) from error
         if status == 404:
             raise Refused(
-                f"What answers at {self.url} is no schema registry (HTTP 404).", hint="Correct [registry] url."
+                f"The server at {self.url} is not a schema registry (HTTP 404).", hint="Correct [registry] url."
             ) from error
         raise self._silenced(f"HTTP {status}, {error.error_message}") from error
 
@@ -185,7 +185,7 @@ class Registry:
         return self._unreachable(reason)
 
     def _unreachable(self, reason: str) -> Unreachable:
-        hint = "Bring it back, or name another one in [registry] url: without it no id can be read of Avro records."
+        hint = "Bring it back, or name another one in [registry] url: without it no id can be read from Avro records."
         return Unreachable(f"The schema registry {self.url} did not answer ({reason}).", hint=hint)
 
 

@@ -26,8 +26,8 @@ class Found:
     """One partition on the other cluster.
 
     ``offset`` is where to resume; None where nothing was processed (``new``, start by your own policy), and where a
-    person must decide: then ``stopped`` says why. ``again``: at most so many records from ``offset`` on were
-    processed. ``finding`` is one of docs/reference/findings.md, ``evidence`` its reason in words.
+    decision is needed: then ``stopped`` says why. ``again``: at most so many records from ``offset`` on were processed.
+    ``finding`` is one of docs/reference/findings.md, ``evidence`` its reason in words.
     """
 
     finding: str
@@ -43,8 +43,8 @@ def translate(
 ) -> dict[TopicPartition, Found]:
     """Every partition of the job's topics on cluster ``to``, by its name there.
 
-    ``config`` is the path of the configuration, ``job`` a name in it. ``accept``: findings that a person has accepted,
-    as ``--accept``. Raises ConfigError, Unreachable and NeedsPerson as ``reconciler plan`` ends with 2, 6 and 4.
+    ``config`` is the path of the configuration, ``job`` a name in it. ``accept``: findings to accept, as ``--accept``.
+    Raises ConfigError, Unreachable and NeedsPerson as ``reconciler plan`` ends with 2, 6 and 4.
     """
     read = load_config(Path(config), homes=inputs.homes)
     there = inputs.located(read, read.chosen(job), to)

@@ -65,7 +65,7 @@ def _sasl(mechanism: str, client: Mapping[str, Any], *, is_databricks: bool) -> 
             "sasl.client.callback.handler.class": f"{amazons}.IAMClientCallbackHandler",
         }
     if OAUTH in client:
-        raise _refused(f"its token comes from {client[OAUTH]}, which is no code of Java's")
+        raise _refused(f"its token comes from {client[OAUTH]}, which Java cannot call")
     if mechanism == "OAUTHBEARER" and str(client.get(f"{_OIDC}method", "")).lower() == "oidc":
         return _oidc(kafkas, client)
     if mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -80,7 +80,7 @@ def _oidc(kafkas: str, client: Mapping[str, Any]) -> dict[str, str]:
     if "https.ca.location" in client:
         raise _refused("https.ca.location names an authority for the provider of its tokens")
     if f"{_OIDC}client.secret" not in client:
-        raise _refused("its token does not come by a client's secret")
+        raise _refused("its token is not fetched with a client's secret")
     names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
     login = {name: str(client[_OIDC + theirs]) for name, theirs in names.items() if _OIDC + theirs in client}
     extensions = filter(None, str(client.get(f"{_OIDC}extensions", "")).split(","))

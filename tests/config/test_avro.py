@@ -182,7 +182,7 @@ def test_a_login_is_the_clients_and_a_wrong_one_is_named() -> None:
 def test_what_is_no_registry_is_named() -> None:
     pytest.importorskip(CLIENT)
     with SchemaRegistry(status=404) as other:
-        assert fault_of(other.url).message == f"What answers at {other.url} is no schema registry (HTTP 404)."
+        assert fault_of(other.url).message == f"The server at {other.url} is not a schema registry (HTTP 404)."
 
 
 @pytest.mark.parametrize("missing", ["fastavro", CLIENT])

@@ -75,10 +75,10 @@ def test_databricks_has_other_names_for_the_classes() -> None:
 @pytest.mark.parametrize(
     ("client", "words"),
     [
-        ({"oauth": "python:tokens:fetch"}, "its token comes from python:tokens:fetch, which is no code of Java's"),
+        ({"oauth": "python:tokens:fetch"}, "its token comes from python:tokens:fetch, which Java cannot call"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism is GSSAPI"),
         ({**OIDC, "https.ca.location": "/x"}, "https.ca.location names an authority"),
-        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}, "by a client's secret"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}, "with a client's secret"),
         ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "which Java does not have"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/no/such.pem"}, "names /no/such.pem, which cannot be read"),
         (
