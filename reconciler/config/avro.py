@@ -129,7 +129,7 @@ class Registry:
             if (kind := found.schema_type or "AVRO") != "AVRO":
                 raise ConfigError(
                     f"The {name} is not Avro but {kind}.",
-                    hint='Name id and timestamp of JSON by "json:$.path"; for Protobuf write a function, "python:…".',
+                    hint='Name a field of JSON by "json:$.path", of Protobuf by its number: "protobuf:$.1".',
                 )
             self._schemas[frame] = _parsed(found.schema_str, self._named(found, name), name)
         return self._schemas[frame]

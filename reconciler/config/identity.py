@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from reconciler.config.avro import Decoder, Properties
+from reconciler.config.protobuf import FieldReader
 from reconciler.core.anchors import (
     Identity,
     IdOrder,
@@ -37,6 +38,7 @@ UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 _STEP = re.compile(r"\.([^.\[\]\\'\"][^.\[\]\\]*)|\['([^'\\]+)'\]|\[(\d+)\]")
 _PATH = re.compile(r"\$(?:\.[^.\[\]\\'\"][^.\[\]\\]*|\['[^'\\]+'\]|\[\d+\])+")
+_PATHS = '"json:$.path", "avro:$.path" or "protobuf:$.1"'
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
@@ -139,7 +141,7 @@ def _name(spec: str) -> str:
     """The part of a record that a setting names, in words."""
     kind, _, rest = spec.partition(":")
     names = {"header": f'the header "{rest}"', "python": f"an id by {rest}"}
-    return names.get(kind) or (f"a value at {rest}" if kind in ("json", "avro") else f"a {kind}")
+    return names.get(kind) or (f"a value at {rest}" if kind in ("json", "avro", "protobuf") else f"a {kind}")
 
 
 def settings_of(identity: Identity) -> IdentitySettings:
@@ -152,7 +154,7 @@ def may_read_headers(settings: IdentitySettings) -> bool:
     name an Avro value's schema.
     """
     specs = (settings.timestamp, settings.id, settings.source_offset)
-    return any(spec.startswith(("header:", "python:", "avro:")) for spec in specs)
+    return any(spec.startswith(("header:", "python:", "avro:", "protobuf:")) for spec in specs)
 
 
 def _timestamp_function(spec: str, unit: str, decode: Decoder) -> Callable[[Record], int | None]:
@@ -160,9 +162,7 @@ def _timestamp_function(spec: str, unit: str, decode: Decoder) -> Callable[[Reco
         return record_timestamp
     if (value_of := _value_function(spec, decode)) is not None:
         return lambda record: _epoch_ms(value_of(record), unit)
-    raise ConfigError(
-        f'timestamp = "{spec}" is not known: use "record", "json:$.path", "avro:$.path" or "header:NAME".'
-    )
+    raise ConfigError(f'timestamp = "{spec}" is not known: use "record", "header:NAME", {_PATHS}.')
 
 
 def _id_function(spec: str, decode: Decoder, *, framed: bool) -> Callable[[Record], bytes | None] | None:
@@ -179,8 +179,7 @@ def _id_function(spec: str, decode: Decoder, *, framed: bool) -> Callable[[Recor
     if kind == "python":
         return _guarded(load_function("id", spec))
     raise ConfigError(
-        f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path", "avro:$.path" or '
-        '"python:module:function".'
+        f'id = "{spec}" is not known: use "none", "key", "header:NAME", "python:module:function", {_PATHS}.'
     )
 
 
@@ -189,11 +188,11 @@ def _source_value_function(spec: str, decode: Decoder) -> Callable[[Record], obj
         return None
     if (value_of := _value_function(spec, decode)) is not None:
         return value_of
-    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME", "json:$.path" or "avro:$.path".')
+    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME", {_PATHS}.')
 
 
 def _value_function(spec: str, decode: Decoder) -> Callable[[Record], object] | None:
-    """Reads the bytes of ``header:NAME``, or the value at ``json:$.path`` or ``avro:$.path``. None for another kind."""
+    """Reads the bytes of ``header:NAME``, or the value at a path in JSON, Avro or Protobuf. None for another kind."""
     kind, _, rest = spec.partition(":")
     if kind == "header" and rest:
         return lambda record: last_header(record, rest)
@@ -204,11 +203,18 @@ def _value_function(spec: str, decode: Decoder) -> Callable[[Record], object] | 
         steps = _path_steps(spec, rest)
         return lambda record: _at(decode(record), steps)
     if kind == "protobuf":
-        raise ConfigError(
-            f'"{spec}": Protobuf is not decoded here.',
-            hint='Write a function that parses the message: id = "python:module:function".',
-        )
+        return FieldReader(_field_numbers(spec, rest))
     return None
+
+
+def _field_numbers(spec: str, path: str) -> tuple[int, ...]:
+    steps = _path_steps(spec, path)
+    if not all(isinstance(each, str) and each.isdecimal() and each.isascii() for each in steps):
+        raise ConfigError(
+            f'"{spec}" has a name or an index, and a Protobuf value has neither.',
+            hint='Write the numbers of the fields, as in the .proto file: "protobuf:$.1", "protobuf:$.4.1".',
+        )
+    return tuple(map(int, steps))
 
 
 def json_text(value: object, other: Callable[[object], str] | None = None) -> bytes | None:

@@ -223,9 +223,12 @@ def propose(sample: Sample) -> Proposal:
     named = [best] if best is not None else []
     named += [each for each in candidates if each is not best and each.present][: MOST_NAMED - len(named)]
     why = [each.words for each in named]
+    framed = are_framed(records)
     if best is None:
         why.append("no field is certain to be an id: a fingerprint of key and value is used, with the time")
-    return Proposal(best.spec if best else NONE, (*why, *why_time), framed=are_framed(records))
+    if best is None and framed and not any(map(_fields, records)):
+        why.append('the values are Avro or Protobuf: if they have an id, name it like "avro:$.id" or "protobuf:$.1"')
+    return Proposal(best.spec if best else NONE, (*why, *why_time), framed=framed)
 
 
 def are_framed(records: Sequence[Record]) -> bool:

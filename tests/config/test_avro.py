@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.avro import Registry
+from reconciler.config.avro import Registry, registry_at
 from reconciler.config.file import load_config
 from reconciler.config.identity import IdentitySettings, identity_from_settings, settings_of
 from reconciler.core.anchors import Identity, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from tests.config.configurations import LEAST, Load
-from tests.config.registry import AT_US, GUID, ITEM, LOGIN, ORDER, SchemaRegistry, framed, in_avro
+from tests.config.registry import AT_US, FIELDS, GUID, ITEM, LOGIN, ORDER, SchemaRegistry, framed, in_avro
 from tests.memory_log import MemoryRecord
 
 pytest.importorskip("fastavro")
@@ -87,6 +87,21 @@ def test_a_schema_is_asked_for_once_also_after_a_copy_to_another_process(registr
         b"y",
     ] * 2
     assert registry.asked == ["/schemas/ids/7", "/subjects/items/versions/1"]
+
+
+@pytest.mark.parametrize("place", ["prefix", "header"])
+def test_what_confluents_own_serializer_writes_is_read(place: str) -> None:
+    registries = pytest.importorskip(CLIENT)
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    mock = registries.SchemaRegistryClient.new_client({"url": "mock://"})
+    own = {"schema.id.serializer": getattr(registries, f"{place}_schema_id_serializer")}
+    headers: list[tuple[str, bytes]] = []
+    context = SerializationContext("orders", MessageField.VALUE, headers)
+    value = AvroSerializer(mock, json.dumps(WHOLE), conf=own)(FIELDS, context)
+    registry_at((("url", f"mock://{place}"),))._client = mock
+    assert (id_in(identity(f"mock://{place}"), value, *headers), len(headers)) == (b"o-17", place == "header")
 
 
 @pytest.mark.parametrize(("path", "unit", "ms"), [("$.at", "s", AT_US // 1000), ("$.seconds", "s", 1_700_000_000_000)])
@@ -234,7 +249,7 @@ def test_a_schema_is_read_from_its_file(tmp_path: Path) -> None:
             f"{LEAST}[jobs.identity]\nschema = '{{}}'",
             "clicks.identity] schema is for Avro, and nothing",
         ),
-        (f'{LEAST}[jobs.identity]\nid = "protobuf:$.id"', '"protobuf:$.id": Protobuf is not decoded here'),
+        (f'{LEAST}[jobs.identity]\nid = "protobuf:$.id"', '"protobuf:$.id" has a name or an index'),
         (f'{REGISTRY}{LEAST}[jobs.identity]\nid = "avro:order_id"', 'write it like "avro:$.meta.id"'),
     ],
 )

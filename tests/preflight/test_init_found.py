@@ -147,6 +147,12 @@ def test_an_id_is_found_behind_a_schema_registrys_frame_and_under_a_name_with_do
         assert not numbers.framed
 
 
+def test_ids_that_init_cannot_see_are_mentioned() -> None:
+    found = propose(seen(*(record(n, b"u", b"\0\0\0\0\7\4o%d" % (n % 10)) for n in range(50))))
+    assert (found.id, found.framed) == ("none", True)
+    assert any('like "avro:$.id" or "protobuf:$.1"' in each for each in found.why)
+
+
 def test_values_and_keys_that_merely_differ_are_not_proposed() -> None:
     """A fingerprint of key and value tells as much, and stays right where they come to repeat."""
     found = propose(seen(*(record(n, b"%d" % n, json.dumps({"n": n}).encode()) for n in range(50))))

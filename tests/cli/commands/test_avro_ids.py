@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.anchors import fingerprint
+from reconciler.core.anchors import StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode
 from tests.config.registry import SchemaRegistry, framed, in_avro
-from tests.golden.corpus import HEAD, OFFSETS, content, deliver, job, stored
+from tests.golden.corpus import HEAD, OFFSETS, WRITTEN, content, deliver, job, stored
 from tests.golden.world import World
 from tests.starting import with_state
 
@@ -38,7 +38,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def configured(world: World, url: str) -> None:
     jobs = job("orders", ["orders"], id="avro:$.order_id") + 'frame = "confluent"\n' + job("clicks", ["clicks"])
-    world.file("reconciler.toml", f'{HEAD}\n[registry]\nurl = "{url}"\n"max.retries" = 0\n{jobs}')
+    world.file(
+        "reconciler.toml", f'{HEAD}\n[registry]\nurl = "{url}"\n"max.retries" = 0\n[search]\ndeadline = "1s"\n{jobs}'
+    )
     with_state(world.folder / "reconciler.toml")
 
 
@@ -61,3 +63,19 @@ def test_without_the_registry_only_the_jobs_with_avro_are_not_judged(world: Worl
     assert both.code == ExitCode.UNREACHABLE
     assert re.search(r"clicks-0 +exact +704 +4 +0 ", both.out), both.out
     assert "orders-0" not in both.out
+
+
+def test_watch_and_track_leave_out_only_the_jobs_with_avro(world: World) -> None:
+    configured(world, "http://127.0.0.1:1")
+    watched = world.run("watch", "-c", "reconciler.toml", "--once").out
+    assert re.search(r'reconciler_up{.*job="orders".*} 0.0', watched)
+    assert re.search(r'reconciler_up{.*job="clicks".*} 1.0', watched)
+    for topic, group in (("orders", "orders"), ("clicks", "clicks")):
+        world.source.create(topic, 1)
+        for record in world.destination.partition(f"a.{topic}", 0).records:
+            world.source.partition(topic, 0).append(record.timestamp_ms, record.key, record.value, record.headers)
+        world.store(OFFSETS, group, {(topic, 0): StoredOffset(4, None, WRITTEN)})
+    tracked = world.run("track", "-c", "reconciler.toml", "--once")
+    assert tracked.code == ExitCode.UNREACHABLE
+    assert "The schema registry http://127.0.0.1:1 did not answer" in tracked.err
+    assert re.search(r"clicks +1 +1 +0 +0 +1 ", tracked.out), tracked.transcript
