@@ -1,7 +1,8 @@
 """Offsets in another program's SQL table: a row for each topic and partition (and group), its columns mapped.
 
 The store reads and writes only the mapped columns; in a new row, all others get their defaults. A batch is one
-transaction: if any row has changed, nothing is written. The table has no room for anchors.
+transaction: if any row has changed, nothing is written. The table has no room for anchors, unless its job writes the
+time or the id of the last processed record into it.
 
 A view is only read. A table with a row for every batch (``newest_by``) is only read, too: only its job knows the other
 columns of a new row, and the value of ``newest_by`` in its next batch. ``MappedStore`` is the part that all databases
@@ -13,9 +14,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, shown
+from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, StoredOffset, shown
 from reconciler.core.errors import ConfigError, NotNow, Refused
 from reconciler.core.text import NotDecimal, offset_of, partition_of
 from reconciler.near import tables_like
@@ -25,6 +27,7 @@ from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteRes
 
 TABLE_PARAMETERS = (
     *("schema", "table", "topic", "partition", "offset", "group", "of_group", PARAMETER, "newest_by", "written_by"),
+    *("time", "id"),
 )
 _REQUIRED = ("topic", "partition", "offset")
 
@@ -35,7 +38,7 @@ class MappedTable:
 
     ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
     ``newest_by`` None: a partition has one row; else it may have many, and the one with the greatest value counts.
-    ``by_job``: only the job writes there.
+    ``by_job``: only the job writes there. ``time``, ``id``: of the record before the offset; only a job writes them.
     """
 
     table: str
@@ -47,11 +50,13 @@ class MappedTable:
     number: Number = Number.NEXT
     newest_by: str | None = None
     by_job: bool = False
+    time: str | None = None
+    id: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that the store reads."""
-        named = (self.topic, self.partition, self.offset, self.group, self.newest_by)
+        named = (self.topic, self.partition, self.offset, self.group, self.newest_by, self.time, self.id)
         return tuple(name for name in named if name is not None)
 
 
@@ -83,7 +88,12 @@ def table_in(own: Mapping[str, str], wrong: Callable[[str], ConfigError]) -> tup
         raise wrong(f"{PARAMETER}={problem}")
     if own.get("written_by", "job") != "job":
         raise wrong(f"written_by={own['written_by']!a} is not job")
-    newest_by = own.get("newest_by")
+    newest_by, by_job = own.get("newest_by"), "newest_by" in own or "written_by" in own
+    of_record = [name for name in ("time", "id") if name in own]
+    if of_record and (not by_job or Number(number) is Number.FIRST):
+        raise wrong(
+            f"{of_record[0]} goes with newest_by or written_by=job, and not with {PARAMETER}={Number.FIRST.value}"
+        )
     return schema, MappedTable(
         table,
         own["topic"],
@@ -93,7 +103,9 @@ def table_in(own: Mapping[str, str], wrong: Callable[[str], ConfigError]) -> tup
         own.get("of_group"),
         Number(number),
         newest_by,
-        by_job=newest_by is not None or "written_by" in own,
+        by_job=by_job,
+        time=own.get("time"),
+        id=own.get("id"),
     )
 
 
@@ -118,6 +130,8 @@ class Found(NamedTuple):
     version: str = ""
     lacks: bool = False
     ties: bool = False
+    time: str | None = None
+    id: str | None = None
 
 
 class MappedStore(ABC):
@@ -167,7 +181,7 @@ class MappedStore(ABC):
     # ------------------------------------------------------------ an offset store
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition, without anchors and times."""
+        """The group's rows, ordered by topic and partition, without times of writing."""
         self._check_group(group)
         wanted = common.wanted_topics(topics)
         found = self._database.transaction(lambda db: self._rows(db, group, wanted), only_reads=True)
@@ -255,15 +269,18 @@ class MappedStore(ABC):
         )
 
     def _row(self, group: str, found: Found) -> Row:
-        topic, partition, offset, version = found[:4]
+        topic, partition, offset, version, *_ = found
         number = None if partition is None else partition_of(partition)
         if topic is None or number is None:
             problem = f"its partition is {shown(partition)}"
             return self._malformed(group, TopicPartition(topic or "", UNKNOWN_PARTITION), problem, version=version)
         try:
-            stored = StoredOffset(self._columns.number.offset(offset_of(offset or "")))
+            stored = StoredOffset(self._columns.number.offset(offset_of(offset or "")), _anchor(found))
         except NotDecimal as err:
             problem = f"its offset is {shown(offset)}, which {err}"
+            return self._malformed(group, TopicPartition(topic, number), problem, version=version)
+        except ValueError:
+            problem = f"its time is {shown(found.time)}, neither milliseconds nor a date with a time"
             return self._malformed(group, TopicPartition(topic, number), problem, version=version)
         return Row(TopicPartition(topic, number), stored, f"{version}.{number}.{offset}")
 
@@ -314,3 +331,19 @@ class MappedStore(ABC):
                     hint=f"Correct the store's address; the table has: {', '.join(there)}.",
                 )
         self._is_view = is_view
+
+
+def _anchor(found: Found) -> Anchor | None:
+    """The record before the offset, by the row's columns. Raises ValueError for a time that is none."""
+    if found.time is None and found.id is None:
+        return None
+    time_ms = None if found.time is None else _milliseconds(found.time)
+    return Anchor(timestamp_ms=time_ms, id=None if found.id is None else found.id.encode())
+
+
+def _milliseconds(text: str) -> int:
+    """Of a number of milliseconds since 1970, or a date with a time, in UTC unless it names another zone."""
+    if text.isdecimal():
+        return int(text)
+    at = datetime.fromisoformat(text)
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

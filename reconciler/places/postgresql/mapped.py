@@ -26,7 +26,8 @@ _VIEWS = {"v", "m", "f"}
 
 _NEWEST = (
     "SELECT {topic}::text, {partition}::text, min(coalesce({offset}::text, '')), min({newest_by}::text),"
-    " bool_or(its_lack), min(coalesce({offset}::text, '')) <> max(coalesce({offset}::text, ''))"
+    " bool_or(its_lack), min(coalesce({offset}::text, '')) <> max(coalesce({offset}::text, '')),"
+    " min({time}::text), min({id}::text)"
     " FROM {table} JOIN (SELECT {topic} AS its_topic, coalesce({partition}::text, '') AS its_partition,"
     " max({newest_by}) AS its_newest, count(*) > count({newest_by}) AS its_lack FROM {table}"
     " WHERE {where} GROUP BY 1, 2) AS newest"
@@ -56,7 +57,8 @@ class PostgresqlTable(MappedStore):
             # A table's version is xmin, the transaction that wrote the row: it distinguishes 5 from a later 5.
             version = "xmin::text" if self._kind in _TABLES else "''"
             statement = self._sql(
-                f"SELECT {{topic}}::text, {{partition}}::text, {{offset}}::text, {version}, false, false FROM {{table}}"
+                f"SELECT {{topic}}::text, {{partition}}::text, {{offset}}::text, {version}, false, false,"
+                f" {{time}}::text, {{id}}::text FROM {{table}}"
                 f" WHERE {where} ORDER BY {{topic}}, {{partition}}" + (" FOR UPDATE" if lock else "")
             )
         return (Found(*row) for row in db.all(statement, values))
@@ -126,6 +128,9 @@ class PostgresqlTable(MappedStore):
             "offset": identifier(self._columns.offset),
             "of_group": sql.SQL("true"),
         }
+        for name in ("time", "id"):
+            column = getattr(self._columns, name)
+            columns[name] = sql.SQL("NULL") if column is None else identifier(column)
         if self._columns.group:
             columns["of_group"] = sql.SQL("{}::text = %s").format(identifier(self._columns.group))
         if self._columns.newest_by:

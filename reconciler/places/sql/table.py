@@ -68,6 +68,8 @@ class SqlTable(MappedStore):
             where.append(self._group == group)
         tables, lacks = (self._table, sa.literal(0)) if self._newest_by is None else self._newest(db, where)
         columns = [self._topic, self._partition, self._offset, lacks]
+        named = (self._columns.time, self._columns.id)
+        columns += [sa.null() if name is None else self._table.c[name] for name in named]
         columns += [] if self._group is None else [self._group]
         statement = sa.select(*columns).select_from(tables).where(*where)
         if lock:
@@ -76,10 +78,10 @@ class SqlTable(MappedStore):
             statement = statement.with_for_update()
         rows: dict[tuple[str | None, str | None], Found] = {}
         for values in db.execute(statement):
-            topic, partition, offset, _, *of_group = map(_text, values)
+            topic, partition, offset, _, time, id, *of_group = map(_text, values)
             if of_group not in ([], [group]) or (wanted is not None and topic not in wanted):
                 continue
-            found = Found(topic, partition, offset, lacks=bool(values[3]))
+            found = Found(topic, partition, offset, lacks=bool(values[3]), time=time, id=id)
             if lock:
                 self._kept[f"{topic} {partition} {offset}"] = tuple(values[:3])
             before = rows.get((topic, partition))

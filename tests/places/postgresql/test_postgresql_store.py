@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -306,6 +307,19 @@ def test_without_one_newest_row_a_partition_is_malformed_and_hides_no_other(open
     assert bad.malformed is not None
     assert problem in bad.malformed.message
     assert good.stored == StoredOffset(7)
+
+
+@system
+def test_the_time_and_id_of_the_last_record_are_the_rows_anchor(open_at, psql, batches):
+    (name,) = psql.execute("SELECT current_database()").fetchone()
+    psql.execute(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'")
+    psql.execute("ALTER TABLE txn_offsets ADD COLUMN id integer")
+    batches(("events", 0, 9, "1999-01-01Z"))
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 10, '2023-11-14 22:13:20.25Z', 7)")
+    anchor = Anchor(timestamp_ms=1_700_000_000_250, id=b"7")
+    assert only(open_at(f"{EVERY_BATCH}&time=at&id=id")).stored == StoredOffset(10, anchor)
+    psql.execute("DELETE FROM txn_offsets WHERE off = 9")
+    assert only(open_at(f"{MAPPED}&written_by=job&time=at")).stored == StoredOffset(10, replace(anchor, id=None))
 
 
 @system

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.places.registry import open_store
 from reconciler.ports import Change, Row, TopicPartition
@@ -73,6 +73,14 @@ def change(store: Any, offset: int) -> Any:
         (f"mysql://u:pw@h/db?{MAPPED}&sslmode=require", "'sslmode' is not one of its parameters"),
         (f"mysql://u:pw@h/db?{MAPPED}&group=topic", "two of its columns are the same"),
         (f"mysql://u:pw@h/db?{MAPPED}&service_name=x", "'service_name' is not one of its parameters"),
+        (
+            f"mysql://u:pw@h/db?{MAPPED}&time=at",
+            "time goes with newest_by or written_by=job, and not with number=first",
+        ),
+        (
+            f"mysql://u:pw@h/db?{EVERY_BATCH}&id=c&number=first",
+            "id goes with newest_by or written_by=job, and not with",
+        ),
     ],
 )
 def test_a_wrong_address_says_what_is_wrong_and_shows_no_secret(address: str, why: str) -> None:
@@ -153,6 +161,25 @@ def test_of_a_row_for_every_batch_the_newest_counts(open_at, batches) -> None:
     assert found == {0: StoredOffset(150), 1: StoredOffset(7)}
     with pytest.raises(Refused, match="is the job's own, and read-only here"):
         store.check_writable("g")
+
+
+@system
+def test_the_time_and_id_of_the_last_record_are_the_rows_anchor(open_at, sql) -> None:
+    sql(
+        "CREATE TABLE txn_offsets (topic text, part integer, off bigint, at bigint, seen datetime(3), ms text, id"
+        " varchar(9), number bigint)"
+    )
+    sql("INSERT INTO txn_offsets VALUES ('events', 0, 9, 1, '1999-01-01', '5', 'old', 0)")
+    sql("INSERT INTO txn_offsets VALUES ('events', 0, 10, 2, '2023-11-14 22:13:20.250', '1700000000250', 'e-9', 7)")
+    for columns, anchor in {
+        "time=seen&id=id": Anchor(timestamp_ms=1_700_000_000_250, id=b"e-9"),
+        "time=ms": Anchor(timestamp_ms=1_700_000_000_250),
+        "id=number": Anchor(id=b"7"),
+    }.items():
+        assert only(open_at(f"{EVERY_BATCH}&{columns}")).stored == StoredOffset(10, anchor)
+    sql("INSERT INTO txn_offsets VALUES ('events', 0, 11, 3, NULL, 'soon', NULL, 0)")
+    assert only(open_at(f"{EVERY_BATCH}&time=seen&id=id")).stored == StoredOffset(11)
+    assert "its time is 'soon', neither milliseconds nor" in only(open_at(f"{EVERY_BATCH}&time=ms")).malformed.message
 
 
 @system
