@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError
 _HOW = frozenset(
     {
         *("timeout", "transport", "protocol", "keep", "walk", "number"),
-        *("newest_by", "written_by", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"),
+        *("newest_by", "written_by", "time", "id", "ssl_ca", "ssl_cert", "ssl_key", "ssl_check_hostname"),
     }
 )
 """Parameters that say how a store is read or written, and not where it is."""

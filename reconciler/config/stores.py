@@ -106,7 +106,7 @@ STORES: dict[str, StoreSpec] = {
         client="psycopg",
         extra="postgresql",
         port="5432",
-        parameters="schema table newest_by written_by user host hostaddr port dbname ssl sslmode sslrootcert "
+        parameters="schema table newest_by written_by time id user host hostaddr port dbname ssl sslmode sslrootcert "
         "connect_timeout application_name target_session_attrs load_balance_hosts gssencmode channel_binding",
         by_job_with=frozenset({"newest_by", "written_by"}),
         has_groups=lambda given: "table" not in given or "group" in given,
@@ -161,6 +161,12 @@ STORES: dict[str, StoreSpec] = {
         parameters="layout walk property field lists branch topic_name",
         traits=Traits(corrected_by_job=True),
         has_groups=_names_a_group,
+    ),
+    "python": StoreSpec(
+        module="reconciler.places.python",
+        example="python:package.module:function",
+        behind=Behind.NAME,
+        traits=Traits(corrected_by_job=True),
     ),
     "memory": StoreSpec(module="reconciler.places.memory", example="memory:NAME", behind=Behind.NAME),
 }
