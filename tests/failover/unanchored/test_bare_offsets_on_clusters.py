@@ -35,6 +35,7 @@ EARLY = {f"early {number}": 200 * number + 150 for number in range(4)}
 """What groups had committed in the first burst, before the mirror was killed."""
 LATE = {f"late {number}": 3 * BURST // 2 + 400 * number for number in range(4)}
 """What groups committed later, while the mirror was down."""
+GAPS = ("reconciler_mirror_skipped_records", "reconciler_mirror_began_again")
 SETTINGS = {
     "offset-syncs.topic.location": "target",
     "b.offset.flush.interval.ms": "600000",  # a kill makes it send again from the last orderly stop on
@@ -214,6 +215,8 @@ def judge_report(
     groups = [each for each in report["groups"] if each["group"] in jobs]
     assert len(groups) >= len(LATE)
     assert figures["reconciler_mirror_heartbeat_age_seconds"] > 0
+    gaps = {name: value for name, value in figures.items() if name in GAPS}
+    assert gaps == dict.fromkeys(GAPS, 0), "it sent records again, and left out transaction markers alone"
     assert [each["topic"] for each in report["partitions"]] == [THERE] * PARTITIONS
     assert all(each["syncs"] and each["source_offset"] is not None for each in report["partitions"])
     assert any(each["sent_again_at_least"] for each in report["partitions"])
