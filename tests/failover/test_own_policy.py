@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.cli.page.page import page
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.json_fields import FieldError
 from reconciler.core.question import Behind, NoAnchor
@@ -45,6 +46,9 @@ def test_only_the_job_with_a_policy_of_its_own_may_read_so_many_records_again(me
     stopped = {job.name for job in checked.plan.jobs for row in job.partitions if why_stopped(row, checked.plan.policy)}
     assert stopped == {"strict"}
     assert [change.is_refused for change in prepare(checked.plan, config, memory.outside)] == [True, False]
+
+    shown = page(checked.plan, checked.plan.policy, sha256="")
+    assert "behind = start, max_replay = 0 records; own: behind = wait, max_replay = 100 records" in shown
 
     now = memory.config(SETTINGS, JOB.format("strict") + JOB.format("own"))
     assert {each.is_refused for each in prepare(checked.plan, now, memory.outside)} == {True}, (

@@ -52,8 +52,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
         tool_version=escaped(plan.tool_version, 40),
         expires_at=escaped(plan.expires_at, 40),
         sha256=sha256,
-        behind=policy.behind.value,
-        max_replay=f"{policy.max_replay:,}",
+        policies=escaped(_policies(plan, policy), 20 * LONGEST_NAME),
         **_next(plan, policy, files),
         **_kinds(entries),
         stopped=f"{sum(each.stopped is not None for each in entries):,}",
@@ -94,6 +93,13 @@ def _figures(plan: Plan, entries: Sequence[PageRow], stopped: int) -> Markup:
     if skipped := skips_sum(each.row.skips for each in entries):
         figures["records skipped by hand"] = short_count(skipped)
     return fill_each("figure", ({"name": name, "value": value} for name, value in figures.items()))
+
+
+def _policies(plan: Plan, policy: StartPolicy) -> str:
+    """The policy, and those of jobs that have their own."""
+    own = [(f"; {job.name}: ", job.policy) for job in plan.jobs if job.policy is not None]
+    named = [("", policy), *own]
+    return "".join(f"{of}behind = {each.behind}, max_replay = {each.max_replay:,} records" for of, each in named)
 
 
 def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
