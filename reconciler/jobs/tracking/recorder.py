@@ -190,7 +190,9 @@ class StayRecorder:
 
     def _find(self, asked: Collection[Place], given: Mapping[Place, StoredOffset]) -> None:
         """Find the records before these numbers (R2)."""
-        before = self._cluster or self._source.describe(self._streams)
+        before = self._cluster
+        if before is None or not all(_has(before, place.at) for place in asked):  # partitions may have been added
+            before = self._source.describe(self._streams)
         found = {place: LookbackResult(given[place]) for place in asked if place in given}
         found |= self._source.before({place: self._below(place) for place in asked if place not in found}, before)
         after = self._cluster = self._source.describe(self._streams)
@@ -260,6 +262,10 @@ class StayRecorder:
             below = max((number for number in known if number < min(now)), default=None)
             self._known[self._key(at)] = {number: known[number] for number in (below, *now) if number in known}
         self._looked = {place: why for place, why in self._looked.items() if place.number in places.get(place.at, ())}
+
+
+def _has(cluster: ClusterInfo, at: TopicPartition) -> bool:
+    return at.topic in cluster.topics and at.partition in cluster.topics[at.topic].partitions
 
 
 def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:

@@ -9,9 +9,11 @@ import pytest
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown
 from reconciler.jobs.tracking.recorder import MOST_PARTITIONS, Moved
+from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations
 from reconciler.state.journal import StreamPartition, latest
 from reconciler.state.stored import Known
+from tests.memory_log import MemoryPartition
 from tests.spark.job.world import ANA, EVENTS, NOW, World, committed, running
 
 
@@ -100,6 +102,18 @@ def test_a_partition_that_is_not_there_stops_no_other(world: World) -> None:
     recorder.look(committed({0: 4, 7: 4}))
     recorder.append(NOW)
     assert set(world.entries()[-1].numbers) == {EVENTS}
+
+
+def test_a_partition_that_was_added_has_its_records_at_the_first_look(world: World) -> None:
+    recorder = world.recorder()
+    recorder.look(committed({0: 4}))
+    world.log.partitions[TopicPartition("events", 2)] = MemoryPartition()
+    world.produce(6, partition=2)
+    recorder.look(committed({0: 4, 2: 6}))
+    recorder.append(NOW)
+    record = latest(world.entries())[StreamPartition("events", "a", 2)].record
+    assert record is not None
+    assert record.offset == 5
 
 
 def test_a_log_that_is_compacted_since_the_last_look_may_have_lost_the_records_before_a_number(world: World) -> None:
