@@ -140,7 +140,7 @@ def test_a_driver_without_a_login_lets_its_query_go_on(
         '[[jobs]]\nname = "clicks"\nhome = "a"\ntopics = ["events"]\noffsets = "memory:"\n'
     )
     clicks = job(start=replace(home.start(), config=str(config)), environ={})
-    query = run(spark, clicks)
+    query = run(spark, clicks, {"kafka.security.protocol": "PLAINTEXT"})  # Spark has a login of its own
     tracking = clicks.track(query)
     query.awaitTermination()
     wait_until(lambda: tracking.trouble, "the cluster does not answer this driver")
