@@ -15,20 +15,27 @@ from uuid import UUID
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 LOGIN = "reader:a-secret-word"
 ITEM = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}
-ORDER = {
-    "type": "record",
-    "name": "shop.Order",
-    "fields": [
-        {"name": "order_id", "type": ["null", "string"]},
-        {"name": "number", "type": "long"},
-        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "seconds", "type": "long"},
-        {"name": "raw", "type": {"type": "fixed", "name": "Raw", "size": 2}},
-        {"name": "items", "type": {"type": "array", "items": "shop.Item"}},
-        {"name": "labels", "type": {"type": "map", "values": "string"}},
-    ],
-}
+
+
+def _order(item: object) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "shop.Order",
+        "fields": [
+            {"name": "order_id", "type": ["null", "string"]},
+            {"name": "number", "type": "long"},
+            {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "seconds", "type": "long"},
+            {"name": "raw", "type": {"type": "fixed", "name": "Raw", "size": 2}},
+            {"name": "items", "type": {"type": "array", "items": item}},
+            {"name": "labels", "type": {"type": "map", "values": "string"}},
+        ],
+    }
+
+
+ORDER, WHOLE = _order("shop.Item"), _order(ITEM)
+"""The schema that refers to that of items, and the same with it inside."""
 AT_US = 1_700_000_000_123_456
 FIELDS: dict[str, Any] = {
     "order_id": "o-17",
@@ -97,10 +104,8 @@ def in_avro(**changes: object) -> bytes:
     """The bytes of an order, without a frame."""
     import fastavro
 
-    named: dict[str, Any] = {}
-    fastavro.parse_schema(ITEM, named_schemas=named)
     stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER, named_schemas=named), FIELDS | changes)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(WHOLE), FIELDS | changes)
     return stream.getvalue()
 
 

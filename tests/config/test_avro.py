@@ -18,13 +18,11 @@ from reconciler.config.identity import IdentitySettings, identity_from_settings,
 from reconciler.core.anchors import Identity, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from tests.config.configurations import LEAST, Load
-from tests.config.registry import AT_US, FIELDS, GUID, ITEM, LOGIN, ORDER, SchemaRegistry, framed, in_avro
+from tests.config.registry import AT_US, FIELDS, GUID, LOGIN, WHOLE, SchemaRegistry, framed, in_avro
 from tests.memory_log import MemoryRecord
 
 pytest.importorskip("fastavro")
 CLIENT = "confluent_kafka.schema_registry"
-WHOLE = {**ORDER, "fields": [{**each} for each in ORDER["fields"]]}  # type: ignore[attr-defined]
-WHOLE["fields"][6]["type"] = {"type": "array", "items": ITEM}
 BY_ID = [("__value_schema_id", b"\0\0\0\0\7")]
 BY_GUID = [("__value_schema_id", b"\1" + GUID.bytes)]
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
+from reconciler.config.identity import IdentitySettings, identity_from_settings
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit import Columns, Output
 from reconciler.spark.audit.output import sink_rows
 from reconciler.spark.audit.result import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.stays import find_stays
-from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, tally
+from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, Naming, tally
+from reconciler.spark.session import spark_message
+from tests.config.registry import WHOLE, framed, in_avro
 from tests.spark.audit.plans import THERE, plan, row
 from tests.spark.audit.test_stays import Numbers
 
 pytestmark = pytest.mark.system
 
 UNITS = 3
+HEADER = "struct<key: string, value: binary>"
 Names = dict[tuple[int, bytes], list[int]]
 
 
@@ -83,6 +91,28 @@ def test_rows_with_topic_and_partition_belong_to_that_partition_and_other_topics
     assert [each["unit"] for each in plain.collect()] == [None] * 4
     with pytest.raises(ConfigError, match="no column 'nothing'"):
         Output(frame, Columns(id="nothing")).rows(found)
+
+
+def test_ids_in_avro_are_read_in_tasks_and_what_they_lack_is_said(spark: Any) -> None:
+    pytest.importorskip("fastavro")
+    columns = "timestamp timestamp, timestampType int, topic string, partition int, offset bigint, key binary, "
+    value = bytearray(framed(7, in_avro()))
+    log = spark.createDataFrame(
+        [(None, 0, "orders", 0, 3, None, value, None)], f"{columns} value binary, headers array<{HEADER}>"
+    )
+    settings = IdentitySettings(id="avro:$.order_id", schema=json.dumps(WHOLE), frame="confluent")
+    (found,) = named_by(settings, log).collect()
+    assert bytes(found["name"]) == hashlib.sha256(b"o-17").digest()
+    without = IdentitySettings(id="avro:$.order_id", registry=(("url", "http://127.0.0.1:1"), ("max.retries", "0")))
+    with pytest.raises(PySparkException) as caught:
+        named_by(without, log).collect()
+    said = "The schema registry http://127.0.0.1:1 did not answer|.registry. needs confluent-kafka's client"
+    assert re.match(said, spark_message(caught.value))
+
+
+def named_by(settings: IdentitySettings, log: Any) -> Any:
+    naming = Naming.of(identity_from_settings(settings), by_id=None, unique=False, apart=False)
+    return naming.named(log, "offset")
 
 
 def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_is_refused(spark: Any, tmp_path: Path) -> None:
