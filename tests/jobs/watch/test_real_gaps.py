@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
+from reconciler.places.registry import open_store
 from tests.demo.lab.kafka import KafkaCluster, MirrorMaker
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
@@ -40,10 +42,13 @@ def test_records_that_were_deleted_under_a_stopped_mirror_and_a_recreated_topic_
         KafkaCluster("b", tmp_path / "b", kafka_jars) as b,
     ):
         a.create_topic(TOPIC)
+        offsets = f"sqlite:///{tmp_path}/offsets.db"
+        with closing(open_store(offsets)) as store:
+            store.create()
         config = tmp_path / "reconciler.toml"
         config.write_text(
             f'[clusters.a]\nbootstrap_servers = "{a.bootstrap}"\n[clusters.b]\nbootstrap_servers = "{b.bootstrap}"\n'
-            f'[[jobs]]\nhome = "a"\nname = "j"\ntopics = ["{TOPIC}"]\noffsets = "sqlite:///{tmp_path}/offsets.db"\n'
+            f'[[jobs]]\nhome = "a"\nname = "j"\ntopics = ["{TOPIC}"]\noffsets = "{offsets}"\n'
         )
         settings = {"offset-syncs.topic.location": "target"}
         mirror = MirrorMaker(a, b, [TOPIC], tmp_path / "mirror", kafka_jars, properties=settings)
