@@ -55,7 +55,7 @@ class JobPartition:
     among_faults: bool = False
     """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
-    """A sentence if the store holds no row of any partition of the topic, and no person has called the job new."""
+    """A sentence if the store holds no row of any partition of the topic, and the job is not declared new."""
     anchor_lag: int = 0
     """Offsets between the anchor's record and the stored number."""
     left_at: int | None = None

@@ -185,7 +185,7 @@ class LocalFolder:
                 os.chmod(unfinished, 0o644)
                 name_new(unfinished, path, data)
             finally:
-                with suppress(OSError):  # the file may have its name by now
+                with suppress(OSError):  # the file may already have its name
                     os.unlink(unfinished)
             sync_names(parent)
 

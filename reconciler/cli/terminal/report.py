@@ -136,7 +136,7 @@ def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
 
 
 def verdict_text(row: PartitionPlan) -> str:
-    """The finding, and whether a person decided."""
+    """The finding, and whether the operator decided."""
     return f"{row.finding.value} (by hand)" if row.set_by_hand else row.finding.value
 
 
@@ -153,7 +153,7 @@ def replay_text(row: PartitionPlan) -> str:
 
 
 def skips_text(row: PartitionPlan) -> str:
-    """The records that a person's offset skips: exactly, between two numbers, or as a bound."""
+    """The records that the operator's offset skips: exactly, between two numbers, or as a bound."""
     if row.skips is None:
         return "-"
     bound = short_count(skips_words(row.skips))

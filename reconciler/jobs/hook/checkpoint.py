@@ -35,7 +35,7 @@ class Original:
         return next(path for number in count(2) if Tree(path := f"{self.base.rstrip('/')}-{number}").is_empty())
 
     def copied(self, config: Config, job: Job, plan: Plan, outside: Outside) -> str:
-        """Make the copy at the plan's offsets; its path. Raises as ``clone`` does."""
+        """Make the copy at the plan's offsets, and return its path. Raises as ``clone`` does."""
         from reconciler.failover.checkpoint.clone import clone
 
         copy = self.new_copy()

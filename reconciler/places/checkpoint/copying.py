@@ -9,7 +9,7 @@ not start, is written last; then the barrier is removed.
 - Object stores (S3, GCS, Azure's blobs) have no such step: the files are written at the new path. Of two processes that
   begin a copy there at once, one gets the path. Where a store ignores the condition, both may write the barrier, and
   the one whose text stays continues. Nothing is written or removed beside a barrier that is another's, or is gone: a
-  query may run there by now.
+  query may already run there.
 
 A copy that was cut off is not continued. Its folder stays, and may be deleted.
 """
@@ -342,7 +342,7 @@ def _flush_folders(folder: str) -> None:
 
 
 def _see_published(work: _Work) -> None:
-    """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists by now."""
+    """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists meanwhile."""
     fs, root = work.target.fs, work.target.root
     fs.invalidate_cache()
     astray = posixpath.join(root, posixpath.basename(work.folder))

@@ -108,7 +108,7 @@ class Checkpoint:
         last, before = self.last, self.before
         return last is not None and last.batch > 0 and (before is None or before.batch < last.batch - 1)
 
-    def missing_words(self, where: str = "a clone has it") -> str:
+    def missing_words(self, where: str = "a copy has it") -> str:
         """The newest gap in the offset log, what may have left it, and ``where`` Spark finds what it may need.
 
         Empty if there is none.

@@ -290,7 +290,7 @@ def test_the_gaps_of_a_log_are_named_with_both_readings():
     assert found.lacks_entry_before
     assert found.missing_words() == (
         "offsets/4 to offsets/6 (and 1 earlier gaps): left out by asynchronous progress tracking, or lost. If it was "
-        "lost, Spark needs offsets/6 to start: a clone has it"
+        "lost, Spark needs offsets/6 to start: a copy has it"
     )
     earlier = replace(restart.checkpoint("id", entry(4, "-"), THREE, committed=True, initial={}), missing=((2, 2),))
     assert not earlier.lacks_entry_before
