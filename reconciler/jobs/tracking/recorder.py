@@ -265,7 +265,7 @@ class StayRecorder:
 
 
 def _has(cluster: ClusterInfo, at: TopicPartition) -> bool:
-    return at.topic in cluster.topics and at.partition in cluster.topics[at.topic].partitions
+    return at.topic in cluster.topics and cluster.topics[at.topic].has(at.partition)
 
 
 def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:
