@@ -25,6 +25,8 @@ class Fault(StrEnum):
     MIRROR_KILLED = "mirror killed"
     MIRROR_HALTED = "mirror halted"
     """It delivers nothing in the last seconds before the move."""
+    MIRROR_KILLED_TWICE = "mirror killed twice"
+    """The second time while it sends again what it had sent before the first."""
     LINK_CUT = "link cut"
     """The mirror's link is slow, then its connections break before its records are acknowledged: it sends again."""
     DRIVER_KILLED = "driver killed"
@@ -34,17 +36,33 @@ class Fault(StrEnum):
     """It deletes all records of the destination, just before the last ones are produced."""
     COPY_RECREATED = "copy recreated"
     """The destination's copy of the topic is deleted, and mirrored again from the start."""
+    LOG_CUT_BACK = "log cut back"
+    """The destination loses the newest records of its copy; the topic keeps its id. No mirror sends them again."""
+    FOREIGN_RECORDS = "foreign records"
+    """Records of another program, without an id, are the last ones of each partition."""
+    CLOCK_JUMPS = "clock jumps"
+    """By almost an hour, forward or back, for producers, jobs and commands, until the jobs have moved."""
     STATE_AWAY = "state store away"
     """It is killed while the jobs run, until they stop; and again, while a move and a hook are tried."""
     MOVE_KILLED = "move killed"
     TWO_OPERATORS = "two operators"
+    STATE_FROZEN = "state store frozen"
+    """For some seconds of a hook."""
+    CANCELLED_AMID = "cancelled amid"
+    """A hook is killed, its move is cancelled, and the job is moved again."""
     CANCELLED = "cancelled"
     """The operator cancels the move after it was recorded, and asks for it again."""
     MOVED_TWICE = "moved twice"
     BROKER_RESTARTED = "broker restarted"
     """The destination, between the move and the hooks."""
+    BROKER_FROZEN = "broker frozen"
+    """The destination, for some seconds of a hook."""
     BROKER_LIES = "broker lies"
     """The destination's answers to time lookups are wrong, for the move and its hooks."""
+    APPLY_KILLED = "apply killed"
+    """A job's plan is applied; apply is killed, and sometimes run again, before the job's hook."""
+    DISK_FULL = "disk full"
+    """Where checkpoints and plans are, for a hook. Only root can make it."""
     HOOK_KILLED = "hook killed"
     TWO_HOOKS = "two hooks"
     """Of one job, at once."""
@@ -73,7 +91,7 @@ def moves(seed: int, count: int, *, with_faults: bool = True) -> Iterator[Move]:
     """``count`` moves from ``a``, there and back in turn."""
     for number in range(1, count + 1):
         draw = random.Random(f"{seed}/{number}")
-        faults = draw.sample(list(Fault), draw.choice((0, 1, 1, 2, 2))) if with_faults else []
+        faults = draw.sample(list(Fault), draw.choice((0, 1, 2, 2, 3))) if with_faults else []
         yield Move(
             number,
             to="ba"[(number - 1) % 2],

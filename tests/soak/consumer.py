@@ -28,7 +28,7 @@ def main(bootstrap: str, group: str, topics: list[str], file: Path) -> None:
         found = [each for each in consumer.consume(BATCH, 0.3) if each.error() is None]
         if found:
             with file.open("a") as lines:
-                lines.write("".join(f"{each.value().decode()}\n" for each in found))
+                lines.write("".join(f"{each.value().decode()}\n" for each in found if each.headers()))
                 lines.flush()
                 os.fsync(lines.fileno())
             consumer.commit(asynchronous=False)

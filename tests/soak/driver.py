@@ -17,15 +17,16 @@ from typing import Any
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
 from tests.failover.sinks.queries import DELTA
+from tests.soak.clock import be_off
 from tests.soak.estate import ID
 from tests.spark.sessions import local_session
 
 IDS = f"cast(filter(headers, h -> h.key = '{ID}')[0].value as string) as id"
 PER_BATCH = "150"
 GIVES_UP = {
-    "kafkaConsumer.pollTimeoutMs": "5000",
-    "kafka.request.timeout.ms": "4000",
-    "kafka.default.api.timeout.ms": "5000",
+    "kafkaConsumer.pollTimeoutMs": "10000",
+    "kafka.request.timeout.ms": "9000",
+    "kafka.default.api.timeout.ms": "10000",
 }
 """Else a query or a batch whose cluster is dead ends after minutes when it is stopped."""
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
@@ -49,6 +50,9 @@ class Driver:
             with ThreadPoolExecutor() as pool:  # each waits for calls to a cluster that may be dead
                 list(pool.map(lambda each: self._stop.pop(each, lambda: None)(), asked["jobs"]))
             return {}
+        if asked["do"] == "set clock":
+            be_off(asked["seconds"])
+            return {}
         name = asked["job"]
         if name in ("files", "delta"):
             begin = functools.partial(self._into, "json" if name == "files" else name, self._folder / name)
@@ -65,7 +69,7 @@ class Driver:
     def _ids(self, own: Job) -> Any:
         """The ids of a batch's records, in one task."""
         frame = own.read(self._spark, {**GIVES_UP, "maxOffsetsPerTrigger": PER_BATCH})
-        return frame.selectExpr(IDS).coalesce(1)
+        return frame.selectExpr(IDS).where("id is not null").coalesce(1)
 
     def _into(self, form: str, folder: Path, own: Job) -> Callable[[], None]:
         """Ids into Spark's file sink, or Delta."""
@@ -114,7 +118,7 @@ class Driver:
         lines = self._folder / "ranges.txt"
 
         def write(frame: Any, _: object) -> None:
-            ids = [row.id for row in frame.selectExpr(IDS).collect()]
+            ids = [row.id for row in frame.selectExpr(IDS).collect() if row.id is not None]
             with lines.open("a") as file:
                 file.write("".join(f"{each}\n" for each in ids))
 

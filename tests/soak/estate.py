@@ -22,10 +22,13 @@ from tests import ROOT
 from tests.demo.lab.kafka import MirrorMaker, Policy
 from tests.demo.lab.servers.postgresql import PASSWORD, USER, PostgresServer
 from tests.soak.counting import Place
+from tests.soak.damage import Disk, cut_back
 from tests.soak.link import LIES, CutLink
 from tests.soak.lying_link import LyingLink
 
 TOPIC, PARTITIONS, ID = "events", 3, "message-id"
+FOREIGN = "foreign"
+"""The value of a record without an id."""
 OTHER = {"a": "b", "b": "a"}
 SECRET = "SOAK_STATE_PASSWORD"
 """The environment variable with the password of the state store, for commands and jobs."""
@@ -61,6 +64,8 @@ class Estate:
     state: PostgresServer
     until_the_end: ExitStack
     policy: Policy = "default"
+    offset_syncs: bool = True
+    """Whether the mirrors say which offsets correspond."""
     active: str = "a"
     produced: list[str] = field(default_factory=list)
     partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ab", PARTITIONS))
@@ -71,11 +76,19 @@ class Estate:
     lying: dict[str, LyingLink] = field(default_factory=dict)
     """By cluster, how commands and jobs reach it while it lies."""
     lies: bool = False
+    clock_s: float = 0.0
+    """How much the clock of producers and commands is off."""
+    gone: set[str] = field(default_factory=set)
+    """The records that a cluster had and has lost."""
     mirrors: dict[str, MirrorMaker] = field(default_factory=dict)
     """By the cluster that they read."""
     _mirror_numbers: Iterator[int] = field(default_factory=itertools.count)
+    _begun: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """By process, its command and when it began."""
+    _usual_s: dict[str, float] = field(default_factory=dict)
 
     def start(self) -> None:
+        self.disk = Disk(self.folder / "disk", self.until_the_end)
         os.environ[SECRET] = PASSWORD.replace(" ", "%20")
         for name in OTHER:
             self._launch(name)
@@ -119,7 +132,8 @@ class Estate:
         """
         source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
         name = f"{cluster}-{next(self._mirror_numbers)}"
-        own = {**_MIRROR, f"{target.name}.bootstrap.servers": self.links[target.name].address}
+        syncs = dict.fromkeys(("emit.offset-syncs.enabled", "emit.checkpoints.enabled"), str(self.offset_syncs).lower())
+        own = {**_MIRROR, **syncs, f"{target.name}.bootstrap.servers": self.links[target.name].address}
         mirror = MirrorMaker(
             source,
             target,
@@ -159,6 +173,22 @@ class Estate:
         self.mirrors[cluster].kill()
         self.mirrors[cluster].start()
 
+    def kill_mirror_twice(self, cluster: str, records: int) -> None:
+        """Kill the mirror from a cluster, and again once it sends after its restart."""
+        mirror, target = self.mirrors[cluster], self.brokers[OTHER[cluster]]
+        self.produce(records)
+        self.restart_mirror(cluster)
+        before = target.end_offsets(mirror.target_topic(TOPIC))
+        target.wait_until(
+            lambda: (
+                target.end_offsets(mirror.target_topic(TOPIC)) != before
+                or target.ends_as(mirror.target_topic(TOPIC), self.brokers[cluster], TOPIC)
+            ),
+            120,
+            "the mirror",
+        )
+        self.restart_mirror(cluster)
+
     def delivered(self, cluster: str, seconds: float = 300) -> None:
         """Wait until the mirror from a cluster has delivered everything."""
         mirror = self.mirrors[cluster]
@@ -178,6 +208,13 @@ class Estate:
             answer.result(30)
         target.wait_until(lambda: not target.partitions(topic), 30, f"the end of {topic}")
         self.start_mirror(self.active)
+
+    def cut_copy_back(self, share: float) -> None:
+        """The other cluster loses the newest records of the active cluster's topic: ``gone`` has them."""
+        other = OTHER[self.active]
+        before = self.log(other).keys()
+        cut_back(self.brokers[other], self.mirrors[self.active].target_topic(TOPIC), share)
+        self.gone |= before - self.log(other).keys()
 
     # ------------------------------------------------------------ records
 
@@ -200,8 +237,21 @@ class Estate:
             count -= 1
             name, partition = f"{number:08d}", number % self.partitions[self.active]
             headers = [(ID, name.encode())]
-            producer.produce(TOPIC, name.encode(), f"key-{number % 7}".encode(), partition, headers=headers)
+            stamp = int((time.time() + self.clock_s) * 1000)
+            producer.produce(
+                TOPIC, name.encode(), f"key-{number % 7}".encode(), partition, timestamp=stamp, headers=headers
+            )
             self.produced.append(name)
+        if producer.flush(60):
+            raise SoakFailed(f"records were not taken by {self.active}")
+
+    def produce_foreign(self) -> None:
+        """Write records without an id to each partition of the active cluster."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.brokers[self.active].bootstrap})
+        for partition in 2 * list(range(self.partitions[self.active])):
+            producer.produce(TOPIC, FOREIGN.encode(), partition=partition)
         if producer.flush(60):
             raise SoakFailed(f"records were not taken by {self.active}")
 
@@ -245,7 +295,8 @@ class Estate:
                 if message is None:
                     raise SoakFailed(f"{topic} on {cluster} cannot be read")
                 if message.error() is None:
-                    yield message.value().decode(), Place(topic, message.partition(), message.offset())
+                    if message.value() != FOREIGN.encode():
+                        yield message.value().decode(), Place(topic, message.partition(), message.offset())
                 else:
                     left.discard(message.partition())
 
@@ -291,14 +342,17 @@ class Estate:
     def begin(self, *words: object, output: int | TextIO = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start a command of the product."""
         command, *options = [str(word) for word in words]
-        return subprocess.Popen(
-            [sys.executable, "-m", "reconciler", command, "-c", str(self.config), *options],
+        program = ["tests.soak.clock", str(self.clock_s)] if self.clock_s else ["reconciler"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", *program, command, "-c", str(self.config), *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=output,
             stderr=output,
             text=True,
         )
+        self._begun[running.pid] = command, time.monotonic()
+        return running
 
     def run(self, *words: object, codes: Sequence[int] = (0,)) -> Ended:
         """Run a command to its end. Raises SoakFailed if it ends otherwise than ``codes`` say."""
@@ -311,17 +365,23 @@ class Estate:
 
     def ended(self, running: subprocess.Popen[str], codes: Sequence[int]) -> Ended:
         out, err = running.communicate(timeout=COMMAND_S)
+        command, begun = self._begun.pop(running.pid)
+        self._usual_s[command] = time.monotonic() - begun
         ended = Ended(running.returncode, out, err)
         if ended.code not in codes:
             words = " ".join(map(str, running.args)) if isinstance(running.args, list) else running.args
             raise SoakFailed(f"`{words}` ended with {ended.code}:\n{out}{err}")
         return ended
 
-    def killed(self, after_s: float, *words: object) -> bool:
-        """Start a command and kill it; False if it was quicker."""
+    def usual_s(self, command: str) -> float:
+        """How long a command took the last time."""
+        return self._usual_s.get(command, 2.0)
+
+    def killed(self, share: float, *words: object) -> bool:
+        """Start a command and kill it after this share of its usual time; False if it was quicker."""
         running = self.begin(*words)
         try:
-            running.communicate(timeout=after_s)
+            running.communicate(timeout=share * self.usual_s(str(words[0])))
         except subprocess.TimeoutExpired:
             running.kill()
             running.communicate()

@@ -22,6 +22,8 @@ IN_SPARK = ("files", "delta", "rows", "sums", "ranges")
 AT_LEAST_ONCE = ("ranges", "group")
 """What they have processed, and not stored, comes again: their sinks are plain files."""
 GROUP = "group"
+GROUPS = {"a": GROUP, "b": f"a.{GROUP}"}
+"""Its name on each cluster, as a mirror that renames groups gives it."""
 END_S = 5
 ALL = (*IN_SPARK, GROUP)
 
@@ -43,10 +45,13 @@ class Jobs:
 
     def settings(self) -> dict[str, str]:
         """Each job's place, and its sink where the product can ask it."""
-        queries = {name: f"checkpoint:{self.folder}/checkpoints/{name}" for name in ("files", "delta", "rows", "sums")}
+        queries = {
+            name: f"checkpoint:{self.folder}/disk/checkpoints/{name}" for name in ("files", "delta", "rows", "sums")
+        }
         places = {**queries, "ranges": f"sqlite:///{self.folder}/ranges.db", GROUP: "kafka-group:"}
         sinks = {name: f'\nsink = "{name}:{self.folder}/{name}"' for name in ("files", "delta")}
-        return {name: f'offsets = "{place}"{sinks.get(name, "")}' for name, place in places.items()}
+        others = {**sinks, GROUP: f"\ngroup = {{a = {json.dumps(GROUPS['a'])}, b = {json.dumps(GROUPS['b'])}}}"}
+        return {name: f'offsets = "{place}"{others.get(name, "")}' for name, place in places.items()}
 
     def prepare(self) -> None:
         import psycopg
@@ -62,7 +67,12 @@ class Jobs:
         if name == GROUP:
             path = variables[START_VARIABLE]
             start = load(Path(path).read_text(), path)
-            words = [start.bootstrap_servers, GROUP, ",".join(start.topics), str(self.folder / "group.txt")]
+            words = [
+                start.bootstrap_servers,
+                GROUPS[start.cluster],
+                ",".join(start.topics),
+                str(self.folder / "group.txt"),
+            ]
             with (self.folder / "group.log").open("ab") as log:
                 self.consumer = subprocess.Popen(
                     [sys.executable, "-m", "tests.soak.consumer", *words], cwd=ROOT, stdout=log, stderr=log
@@ -70,6 +80,10 @@ class Jobs:
         else:
             self._ask({"do": "start", "job": name, "start": variables[START_VARIABLE]})
         self.running.add(name)
+
+    def set_clock(self, off_s: float) -> None:
+        """The driver's clock is off from the true one from now on."""
+        self._ask({"do": "set clock", "seconds": off_s})
 
     def stop_all(self) -> None:
         """All at once: each may wait for calls to a cluster that is dead."""

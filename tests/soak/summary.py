@@ -21,7 +21,8 @@ def tables(texts: Iterable[str]) -> str:
     rows = [HEAD, *(_row(policy, [run for run in played if run and run[0]["policy"] == policy]) for policy in policies)]
     kinds = Counter(kind for move in moves for kind in (f"cluster {move['loss']}", *move["faults"]))
     faults = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-    return f"{_table(rows)}\nMoves by how the cluster was left, and by fault: {faults}.\n"
+    missed = sum(len(move.get("missed", ())) for move in moves)
+    return f"{_table(rows)}\nMoves by how the cluster was left, and by fault: {faults}. Missed: {missed}.\n"
 
 
 def _row(policy: str, runs: Sequence[Sequence[dict[str, Any]]]) -> tuple[str, ...]:
