@@ -11,7 +11,7 @@ import pytest
 from tests import ROOT
 from tests.sizes import SEED
 
-MOVES = 6
+MOVES = 5
 TIMEOUT_S = 900
 
 
