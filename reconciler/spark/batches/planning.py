@@ -141,7 +141,7 @@ def plan(
     partitions = [place for topic in wanted for place in log.cluster.topics[topic].places]
     own = {at: row for at, row in rows.items() if at.topic in wanted}
     _refuse_not_handed_over(rows, own, log, group, wanted)
-    left = _fewer(own, partitions, policy)
+    left = _fewer(own, partitions, log, policy)
     stored = {at: row.stored for at, row in own.items() if at not in left}
     _refuse_foreign(stored, log)
     begin = _begin(stored, partitions, log, policy)
@@ -233,12 +233,18 @@ def _cluster_id(stored: StoredOffset) -> str | None:
 
 
 def _fewer(
-    own: Mapping[TopicPartition, Row], partitions: Sequence[TopicPartition], policy: Policy
+    own: Mapping[TopicPartition, Row], partitions: Sequence[TopicPartition], log: LogEdges, policy: Policy
 ) -> tuple[TopicPartition, ...]:
+    """The stored partitions that the cluster does not have. A job that was moved here may have kept a row of the other
+    cluster's topic of this name.
+    """
     left = tuple(sorted(set(own) - set(partitions)))
-    if left and policy.fewer == "stop":
+    clusters, here = {at: _cluster_id(row.stored) for at, row in own.items()}, log.cluster.cluster_id
+    is_here = here in clusters.values()
+    gone = [at for at in left if not is_here or clusters[at] in (None, here)]
+    if gone and policy.fewer == "stop":
         raise NeedsPerson(
-            f"Offsets are stored for {names_of(left)}, which the cluster does not have: the topic has fewer partitions "
+            f"Offsets are stored for {names_of(gone)}, which the cluster does not have: the topic has fewer partitions "
             "than before.",
             hint=f'{CORRECT_THEM} Or continue without them: Policy(fewer="leave").',
         )

@@ -88,6 +88,13 @@ def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
     assert (spans(found), found.left) == ([(0, 10, 30)], (TopicPartition("events", 1),))
 
 
+def test_a_row_of_the_other_clusters_topic_of_this_name_stops_no_job_that_was_moved_here():
+    found = planned(a_log((0, 30)), a_row(10), a_row(5, 1, cluster=THERE))
+    assert (spans(found), found.left) == ([(0, 10, 30)], (TopicPartition("events", 1),))
+    with pytest.raises(NeedsPerson, match=r"events-1.*fewer partitions"):
+        planned(a_log((0, 30)), a_row(10, cluster=THERE), a_row(5, 1, cluster=THERE))
+
+
 def test_retention_that_overtook_the_job_stops_it_with_the_number_of_lost_records():
     log = a_log((1_500, 3_000))
     with pytest.raises(NeedsPerson, match=r"1,490 records.*events-0:10-1500"):
