@@ -215,13 +215,17 @@ def _open(properties: Properties) -> Any:
         raise ConfigError(problem, hint=_INSTALL) from error
     try:
         return SchemaRegistryClient(
-            USUAL | {name: float(text) if name in NUMBERS else text for name, text in properties}
+            USUAL | {name: _number(text) if name in NUMBERS else text for name, text in properties}
         )
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(
             f"[registry] is refused by confluent-kafka's client: {error}.",
             hint="Its keys are those of SchemaRegistryClient, such as url and basic.auth.user.info.",
         ) from error
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
 
 
 def _parsed(text: str, named: dict[str, Any], name: str) -> object:
