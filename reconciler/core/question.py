@@ -14,7 +14,7 @@ from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
 from reconciler.core.probes import Search, ask_cleaning
 
 if TYPE_CHECKING:
-    from reconciler.core.mirror_pairs import MirrorEvidence
+    from reconciler.core.mirrored.pairs import MirrorEvidence
 
 
 class Behind(StrEnum):

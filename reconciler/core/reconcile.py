@@ -57,7 +57,7 @@ def _reconcile(question: Question) -> Search[Finding]:
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
         why = "the topic has another id than the anchor's (recreated since, or two clusters report one cluster id); "
         return (yield from _search(question, stored.anchor, why))
-    from reconciler.core.carried import contradiction
+    from reconciler.core.mirrored.carried import contradiction
 
     found = yield from _search(question, stored.anchor)
     return (yield from contradiction(question, stored.anchor, found)) or found
@@ -119,8 +119,8 @@ def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[st
 
 
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
-    from reconciler.core.carried import find_by_carried
-    from reconciler.core.mirrored import find_by_mirror, not_beyond_own
+    from reconciler.core.mirrored.by_pairs import find_by_mirror, not_beyond_own
+    from reconciler.core.mirrored.carried import find_by_carried
     from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
 
     evidence, nothing, carried = question.mirror, "", ""

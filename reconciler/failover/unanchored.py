@@ -18,7 +18,7 @@ from reconciler.failover.gather import JobPartition, Key
 from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
-    from reconciler.core.mirror_pairs import MirrorEvidence
+    from reconciler.core.mirrored.pairs import MirrorEvidence
     from reconciler.kafka.mirror.reading import Known, OwnTopics, Wanted
 
 OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
@@ -106,7 +106,7 @@ def _bare_offset(at: JobPartition) -> int | None:
 
 
 def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
-    from reconciler.core.mirror_pairs import MirrorEvidence, evidence_for
+    from reconciler.core.mirrored.pairs import MirrorEvidence, evidence_for
 
     pairs = known.of(at.source, at.destination)
     if at.numbered_here:

@@ -11,8 +11,8 @@ from reconciler.clock import stamp
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.identity import settings_of
 from reconciler.core.anchors import Identity, Record, real_topic_id
-from reconciler.core.carried_numbers import reader_of
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
+from reconciler.core.mirrored.carried_numbers import reader_of
 from reconciler.core.text import command, counted
 from reconciler.near import near_names, near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo

@@ -1,4 +1,4 @@
-"""Bare offsets by the mirror's own pairs, each line of the argument in ``core.mirrored`` on a log of letters.
+"""Bare offsets by the mirror's own pairs, each line of the argument in ``core.mirrored.by_pairs`` on a log of letters.
 
 The letter a is the source's offset 0, b is 1, and so on.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding, Verdict
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, ask, letters, log_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
-from reconciler.core.mirror_pairs import MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.mirrored.pairs import MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import CLOCKS_MS, KAFKA_BEGAN_MS, Limits, latest_possible_ms, possible_time_ms
 from reconciler.core.verdicts import Finding, Verdict
 from tests.core.stories import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
-from reconciler.core.syncs import NEAR, SHORTLY_MS, confirmed_syncs, contradiction
+from reconciler.core.mirrored.pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirrored.syncs import NEAR, SHORTLY_MS, confirmed_syncs, contradiction
 from tests.memory_log import MemoryRecord
 
 EARLY, LATE = 1_000, 1_000 + 2 * SETTLED_MS

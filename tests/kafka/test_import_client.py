@@ -9,7 +9,7 @@ from pathlib import Path
 
 NOT_NEEDED = {
     *("aiokafka", "asyncio", "difflib", "getpass", "pyspark", "random", "ssl", "subprocess", "tempfile", "tenacity"),
-    *("reconciler.core.search", "reconciler.core.timebound", "reconciler.core.mirrored"),
+    *("reconciler.core.search", "reconciler.core.timebound", "reconciler.core.mirrored.by_pairs"),
     *("reconciler.failover.writing.apply", "reconciler.kafka.mirror.delivered"),
 }
 

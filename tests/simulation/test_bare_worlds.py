@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
-from reconciler.core import carried, mirrored, reconcile, syncs
-from reconciler.core.mirror_pairs import usable_checkpoints, usable_syncs
+from reconciler.core import reconcile
+from reconciler.core.mirrored import by_pairs, carried, syncs
+from reconciler.core.mirrored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
@@ -82,36 +83,36 @@ def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.Monk
 
     def trusting(case, below, record, above, records):  # type: ignore[no-untyped-def]
         found = yield from right(case, below, record, above, records)
-        return [mirrored.replace(found[0], resume_offset=below.downstream + 1, record_offset=None)]
+        return [by_pairs.replace(found[0], resume_offset=below.downstream + 1, record_offset=None)]
 
-    right = mirrored._after
-    monkeypatch.setattr(mirrored, "_after", trusting)
+    right = by_pairs._after
+    monkeypatch.setattr(by_pairs, "_after", trusting)
     assert finds(some, blocks(0, 500, 50), "skips", at_least=3)
 
 
 @pytest.mark.thorough
 def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_syncs", list)
+    monkeypatch.setattr("reconciler.core.mirrored.pairs.usable_syncs", list)
     assert finds(some, blocks(550, 950, 50), "skips")
-    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_syncs", usable_syncs)
-    monkeypatch.setattr("reconciler.core.mirror_pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
+    monkeypatch.setattr("reconciler.core.mirrored.pairs.usable_syncs", usable_syncs)
+    monkeypatch.setattr("reconciler.core.mirrored.pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
     assert finds(some, blocks(250, 1250, 50), "skips")
     assert usable_checkpoints([], []) == []
 
 
 @pytest.mark.thorough
 def test_checkpoints_of_a_mirrormaker_before_3_5_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.core.mirror_pairs.copied_checkpoints", lambda *_: set())
+    monkeypatch.setattr("reconciler.core.mirrored.pairs.copied_checkpoints", lambda *_: set())
     assert finds(some, blocks(0, 1000, 50), "skips")
     monkeypatch.undo()
-    monkeypatch.setattr(mirrored, "_without_too_far", lambda evidence: evidence)
+    monkeypatch.setattr(by_pairs, "_without_too_far", lambda evidence: evidence)
     assert finds(some, blocks(0, 1000, 50), "skips")
 
 
 @pytest.mark.thorough
 def test_a_checkpoint_that_is_taken_for_the_next_record_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may stand far behind the offset, where the records in between were gone when the mirror sent again."""
-    monkeypatch.setattr(mirrored, "earliest", lambda found: found[0])
+    monkeypatch.setattr(by_pairs, "earliest", lambda found: found[0])
     history = bare_small.History((0, 1, 0, 2), (10, 10, 10), 0, (), (2, 1), 1, increasing=False)
     assert list(bare_small.broken_promises(history, bare_small.answer(history))) == ["skips: [1]"]
 
@@ -216,7 +217,7 @@ def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_i
 
 @pytest.mark.thorough
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
+    monkeypatch.setattr(by_pairs, "_denied", lambda *_: None)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=3)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync, usable_syncs
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, Sync, usable_syncs
 from reconciler.ports import TopicPartition
 
 LOCATION = "offset-syncs.topic.location"

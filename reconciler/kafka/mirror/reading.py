@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, Pairs, Sync
 from reconciler.kafka.mirror.records import CHUNK, UnreadableRecord, between, read_checkpoint, read_sync
 from reconciler.kafka.mirror.topics import checkpoints_topic
 from reconciler.ports import LogReader, TopicPartition

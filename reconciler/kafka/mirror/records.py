@@ -23,7 +23,7 @@ from typing import NamedTuple
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
 from reconciler.core.json_fields import FieldError, json_value
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, Sync
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 VERSION = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from reconciler.core.mirror_pairs import Sync
+from reconciler.core.mirrored.pairs import Sync
 from reconciler.kafka.mirror.records import NewRecords, UnreadableRecord, read_sync
 from reconciler.ports import LogReader, TopicPartition
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from reconciler.core.errors import Refused, Unreachable
-from reconciler.core.mirror_pairs import Sync
+from reconciler.core.mirrored.pairs import Sync
 from reconciler.core.probes import Chunk
 from reconciler.kafka.mirror import reading
 from reconciler.kafka.mirror.reading import OwnTopics, Wanted, of_any_mirror, read_pairs

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, Sync
 from reconciler.kafka.mirror.records import Beat, UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from tests.kafka.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text
 from tests.memory_log import MemoryRecord

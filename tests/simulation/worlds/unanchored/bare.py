@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.mirrored.pairs import SETTLED_MS, MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.question import CLOCKS_MS, Question
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import broken_bounds, replayed, skipped

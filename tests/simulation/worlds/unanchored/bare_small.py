@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from reconciler.core.anchors import Identity, IdOrder, Record, StoredOffset, record_timestamp
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync, evidence_for
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, Pairs, Sync, evidence_for
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding

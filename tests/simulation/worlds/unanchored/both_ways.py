@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from reconciler.core.mirror_pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
-from reconciler.core.syncs import SHORTLY_MS
+from reconciler.core.mirrored.pairs import SETTLED_MS, MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirrored.syncs import SHORTLY_MS
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial

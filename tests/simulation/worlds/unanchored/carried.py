@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Identity, Record, StoredOffset, record_timestamp
-from reconciler.core.mirror_pairs import MirrorEvidence
+from reconciler.core.mirrored.pairs import MirrorEvidence
 from reconciler.core.question import Limits, Question
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import best_replay, broken_bounds, replayed, skipped

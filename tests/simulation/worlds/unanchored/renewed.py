@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from reconciler.core.mirror_pairs import Pairs
+from reconciler.core.mirrored.pairs import Pairs
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial

@@ -1,4 +1,4 @@
-"""Which offset syncs are of the mirror to this cluster, and the new records between two syncs (``mirrored``, B).
+"""Which offset syncs are of the mirror to this cluster, and the new records between two syncs (``by_pairs``, B).
 
 Another mirror may write to a topic of the same name.
 
@@ -38,7 +38,7 @@ from itertools import pairwise
 
 from reconciler.core.anchors import Record, fingerprint, order_key
 from reconciler.core.matching import Matcher
-from reconciler.core.mirror_pairs import Given, MirrorEvidence, Pairs, Sync, closest, copied_checkpoints, usable_syncs
+from reconciler.core.mirrored.pairs import Given, MirrorEvidence, Pairs, Sync, closest, copied_checkpoints, usable_syncs
 from reconciler.core.probes import LogRange, Search, TimeLookup, as_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance, records_at

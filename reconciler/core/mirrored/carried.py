@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 The job stored S, so it has processed the records with numbers below S. Let r be any record that carries a number below
-S: it was processed, so its first copy is a safe place (``mirrored``). From there on the numbers decide:
+S: it was processed, so its first copy is a safe place (``by_pairs``). From there on the numbers decide:
 
 - a record below S was processed, and may be passed;
 - a record from S on that comes again further behind may be passed (``resent``): numbers increase along the source, so
@@ -13,7 +13,7 @@ A candidate for r comes from bisection, which proves nothing: ``search`` finds i
 stretch again the candidate may be far in front of S, and the place still moves to S, record by record.
 
 T   Where the numbers go back, the mirror sent again, and an earlier copy is here; or the source's topic was recreated,
-    and S may be a number of either. As with syncs (``mirrored``), the record there is looked for.
+    and S may be a number of either. As with syncs (``by_pairs``), the record there is looked for.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset
 from reconciler.core.bounds import bisect
-from reconciler.core.carried_numbers import reader_of, turns_before
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.mirror_pairs import MOST_TURNS
+from reconciler.core.mirrored.carried_numbers import reader_of, turns_before
+from reconciler.core.mirrored.pairs import MOST_TURNS
 from reconciler.core.probes import LogRange, Read, Search, as_chunk, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over

@@ -45,12 +45,12 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Names, Record, StoredOffset
 from reconciler.core.matching import Matcher
-from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
+from reconciler.core.mirrored.pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
+from reconciler.core.mirrored.syncs import new_between, own_syncs
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, record_at, records_at
 from reconciler.core.search import search
-from reconciler.core.syncs import new_between, own_syncs
 from reconciler.core.verdicts import Finding, Verdict
 
 
