@@ -3,6 +3,6 @@
 In: a configuration, the destination's log, the jobs' stores. Out: a plan with a verdict for each partition, and rows
 written by compare-and-set, by a plan in the state store that has what they replace.
 
-Other rooms use ``inputs``, ``outside``, ``check``, ``apart``, ``corrections`` and ``mirrored``, and ``writing`` with
+Other rooms use ``inputs``, ``outside``, ``check``, ``apart`` and ``mirrored``, and ``writing`` with
 ``apply``, ``moves`` and ``rollback``. ``passes`` is this room's own.
 """

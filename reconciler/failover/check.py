@@ -12,39 +12,28 @@ from functools import partial
 
 from reconciler import __version__
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Job, SearchSettings
+from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
-from reconciler.core.question import Limits
-from reconciler.core.reconcile import NO_OFFSET
-from reconciler.core.verdicts import Finding, Position, Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover import positions
-from reconciler.failover.corrections import Corrections
-from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
+from reconciler.failover.decisions import refuse_several_places, refuse_several_verdicts, refuse_unknown
 from reconciler.failover.gather import (
     GatheredJob,
-    JobPartition,
+    JobRows,
     Key,
     gather,
-    question_of,
-    source_cluster,
-    with_earlier_stay,
 )
-from reconciler.failover.numbers import JobRows, read_rows
-from reconciler.failover.outside import ByHand, Outside, WrongDecision
-from reconciler.failover.passes import Found, Passes, is_handed_over, names_to_set, topics_there, unresolved
-from reconciler.failover.unanchored import mirror_evidence
-from reconciler.kafka import engine
+from reconciler.failover.numbers import read_rows
+from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.passes import Passes
+from reconciler.failover.questions import questions_of
+from reconciler.failover.rows import job_plan, to_write
 from reconciler.kafka.engine import EngineSettings
-from reconciler.near import NearTopics
 from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkRow
 from reconciler.plan.start import why_stopped
 from reconciler.ports import ClusterInfo, LogReader, separate_reads
 from reconciler.waits import in_thread
-
-TAIL_TOTAL = 200_000
-"""Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
-TAIL_LEAST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +116,15 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
         plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
-    to_write, to_reanchor = _to_write(plans, starts, config)
+    written, to_reanchor = to_write(plans, starts.gathered, starts.cluster_id, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks.judging import (
             with_sinks,  # jobs without sinks start without these rooms
         )
 
-        plans = with_sinks(config, plans, (name for name, _ in to_write))
+        plans = with_sinks(config, plans, (name for name, _ in written))
     plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])
-    return Checked(plan, to_write, tuple(starts.gathered), to_reanchor=to_reanchor)
+    return Checked(plan, written, tuple(starts.gathered), to_reanchor=to_reanchor)
 
 
 def plan_of(
@@ -153,13 +142,25 @@ def plan_of(
         expires_at=stamp(now_ms + config.policy.plan_expires_ms),
         source_name=config.here,
         destination_name=config.there,
-        source_cluster_id=source_cluster(gathered, cluster_id),
+        source_cluster_id=_source_cluster(gathered, cluster_id),
         bootstrap_servers=config.destination.bootstrap_servers,
         cluster_id=cluster_id,
         jobs=tuple(jobs),
         not_judged=tuple(not_judged),
         policy=config.policy.start,
     )
+
+
+def _source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
+    """The cluster most anchors come from, if not the destination."""
+    ids = [
+        place.selected.stored.anchor.cluster_id
+        for gathered in jobs
+        for place in gathered.places
+        if place.selected.stored is not None and place.selected.stored.anchor is not None
+    ]
+    others = sorted({found for found in ids if found is not None and found != destination})
+    return max(others, key=ids.count, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +180,9 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     cluster, stored = _described_and_stored(config, jobs, outside, reader, topics)
     gathered = [gather(config, stored.pop(0), cluster, near) for _ in jobs]
     places = [found for job in gathered for found in job.places]
-    _refuse_unknown(by_hand, places)
-    limits = {job.name: _limits(config.search_of(job), len(places)) for job in jobs}
-    mirror = mirror_evidence(config, places, reader)
-    now_ms = outside.now_ms()
-    questions = {
-        at.key: question_of(config, at, cluster.cluster_id, limits[at.job.name], now_ms, mirror.get(at.key))
-        for at in places
-        if at.exists
-    }
+    if by_hand.offsets:
+        refuse_unknown(by_hand, places)
+    questions = questions_of(config, places, cluster.cluster_id, reader, outside.now_ms())
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
     if any(at.unread_from is not None for at in places):
@@ -196,7 +191,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
         found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)
     described = in_thread(lambda: reader.describe(topics))  # while the rows are made
-    plans = [_job_plan(config, job, found, by_person, by_hand, near) for job in gathered]
+    plans = [job_plan(config, job, found, by_person, by_hand, near) for job in gathered]
     _refuse_recreated(cluster, described())
     return _Searched(cluster.cluster_id, gathered, plans)
 
@@ -232,135 +227,3 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
                 f"(its id was {ids[0]}, now {ids[1]}).",
                 hint="Run this again once the topics are stable.",
             )
-
-
-def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> tuple[frozenset[Key], frozenset[Key]]:
-    """The rows that are corrected, and the rows of ``Checked.to_reanchor``.
-
-    A partition that came with a batch is corrected: a copy leaves out what is missing. The end of a batch is corrected
-    with the batch's start, if that is not numbered here.
-    """
-    selected = {at.key: at.selected for job in starts.gathered for at in job.places}
-    made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
-    found: set[Key] = set()
-    to_reanchor: set[Key] = set()
-    for name, job in plans.items():
-        keyed = [((name, row.key), row) for row in job.partitions]
-        rows = [(key, row) for key, row in keyed if row.position != Position.END and key in selected]
-        written = {key for key, row in rows if made[name].include(row, selected[key])}
-        right = [(row, selected[key]) for key, row in rows if key not in written]
-        to_reanchor |= {(name, row.key) for row, _ in made[name].rows_to_reanchor(right)} - written
-        found |= written | {key for key, _ in keyed if key not in selected}
-    return frozenset(found), frozenset(to_reanchor)
-
-
-def _limits(search: SearchSettings, partitions: int) -> Limits:
-    tail = min(max(TAIL_LEAST, TAIL_TOTAL // max(partitions, 1)), search.scan_records)
-    return Limits(search.max_disorder_ms, search.scan_records, tail)
-
-
-def _choices(topic: str, places: Sequence[JobPartition]) -> str:
-    """A hint: the partitions that a --set may name of its topic, else the topics."""
-    numbers = [
-        at.destination.partition for at in places if at.exists and topic in (at.source.topic, at.destination.topic)
-    ]
-    if numbers:
-        return f"{topic} has the partitions {min(numbers)} to {max(numbers)}."
-    return f"Topics: {', '.join(sorted({at.destination.topic for at in places}))}."
-
-
-def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
-    there = topics_there(places) if by_hand.offsets else frozenset()
-    known = {(tp.topic, tp.partition) for at in places if at.exists for tp in names_to_set(at, there)}
-    for topic, partition in by_hand.offsets:
-        if (topic, partition) not in known:
-            raise WrongDecision(
-                f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
-                hint=_choices(topic, places),
-            )
-
-
-# ---------------------------------------------------------------- rows
-
-
-def _job_plan(
-    config: Config,
-    gathered: GatheredJob,
-    found: Mapping[Key, Found],
-    by_person: Mapping[Key, Found],
-    by_hand: ByHand,
-    near: NearTopics,
-) -> JobPlan:
-    by_topic: dict[str, list[JobPartition]] = {}
-    for at in gathered.places:
-        by_topic.setdefault(at.source.topic, []).append(at)
-    folded = {
-        topic
-        for topic, places in by_topic.items()
-        if is_handed_over(places) or any(at.key in found and found[at.key].finding.spread for at in places)
-    }
-    without_rows = {topic for topic, places in by_topic.items() if _lacks_rows(places, found)}
-    rows = []
-    for at in gathered.places:
-        if at.source.topic in without_rows:
-            rows.append(_without_rows(at, _row(at, found[at.key], by_person.get(at.key), by_hand)))
-        elif at.key in found:
-            rows.append(_row(at, found[at.key], by_person.get(at.key), by_hand))
-        elif at.fault:
-            rows.append(_row(at, unresolved(at.fault), None, by_hand))
-        elif (at.own or at.source.topic not in folded) and not (at.is_new and _has_partitions(by_topic, at)):
-            rows.append(_row(at, _missing(at, near), None, by_hand))
-    lives = config.there if gathered.job.moved else config.here
-    job = gathered.job
-    return JobPlan(job.name, job.group, gathered.store, tuple(rows), lives=lives).under(config.own_policy(job.name))
-
-
-def _has_partitions(by_topic: Mapping[str, Sequence[JobPartition]], at: JobPartition) -> bool:
-    """True if the destination has the place's topic. Then an unread partition that it lacks has nothing to hand out."""
-    return any(each.exists for each in by_topic[at.source.topic])
-
-
-def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
-    """True for a topic with records, of which the store holds no row at all."""
-    findings = [found[at.key].finding for at in places if at.no_rows and at.key in found]
-    return any(finding.replay_at_most or finding.record_offset is not None for finding in findings)
-
-
-def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
-    # It stops unless the operator says that the job is new: "starts" would contradict that.
-    detail = row.detail.replace(NO_OFFSET, at.no_rows, 1).replace(": starts at", ": would start at", 1)
-    return replace(row, no_rows=row.finding is Verdict.NEW, detail=detail)  # not where its records cannot be read
-
-
-def _missing(at: JobPartition, near: NearTopics) -> Found:
-    detail = f"the destination has no partition {at.destination.partition}"
-    if not at.topic_id:
-        there = near.of(at.destination.topic, at.source.topic)
-        detail = f'the destination has no topic "{at.destination.topic}"' + (f"; it has {there}" if there else "")
-    return engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail, absent=True), 0, 0)
-
-
-def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:
-    finding, by_hand, probes, rounds = found.finding, False, found.probes, found.rounds
-    if at.selected.row is not None and at.selected.row.note:
-        finding = replace(finding, detail=f"{finding.detail}; {at.selected.row.note}")
-    if by_person is not None:
-        proven = "" if finding.resume_offset is None else f" (proven: {finding.resume_offset})"
-        beyond = proven if by_person.finding.skips else ""
-        detail = f"{by_person.finding.detail}{beyond}; found: {finding.detail}"
-        finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
-        probes, rounds = probes + by_person.probes, rounds + by_person.rounds
-    elif accepts(decided, finding) or accepts(decided, with_earlier_stay(at, finding)):
-        finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
-    finding = with_earlier_stay(at, finding)
-    return PartitionPlan.of(
-        finding,
-        source_topic=at.source.topic,
-        key=at.destination,
-        topic_id=at.topic_id,
-        stored=at.selected.stored,
-        probes=probes,
-        rounds=rounds,
-        set_by_hand=by_hand,
-        skips_accepted=decided.skips and finding.skips is not None,
-    )

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from reconciler.config.file import Config, Job
 from reconciler.core.text import some
 from reconciler.core.verdicts import Finding, Verdict
+from reconciler.failover.gather import JobPartition
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
-from reconciler.plan.document import JobPlan, PartitionPlan
+from reconciler.failover.passes import names_to_set, topics_there
+from reconciler.plan.document import JobPlan
 
 MOST_NAMES = 20
-PLACED = "set by hand"
-"""The first words of a detail if the operator set the offset or the time, and did not accept what was found."""
 
 
 class SeveralJobs(WrongDecision):
@@ -49,6 +49,28 @@ def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
             raise SeveralJobs(f"--accept {word}", [job.name for job in fitting])
 
 
+def refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
+    """Raise WrongDecision for an offset of a partition that none of the chosen jobs has there."""
+    there = topics_there(places)
+    known = {(tp.topic, tp.partition) for at in places if at.exists for tp in names_to_set(at, there)}
+    for topic, partition in by_hand.offsets:
+        if (topic, partition) not in known:
+            raise WrongDecision(
+                f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
+                hint=_choices(topic, places),
+            )
+
+
+def _choices(topic: str, places: Sequence[JobPartition]) -> str:
+    """A hint: the partitions that a --set may name of its topic, else the topics."""
+    numbers = [
+        at.destination.partition for at in places if at.exists and topic in (at.source.topic, at.destination.topic)
+    ]
+    if numbers:
+        return f"{topic} has the partitions {min(numbers)} to {max(numbers)}."
+    return f"Topics: {', '.join(sorted({at.destination.topic for at in places}))}."
+
+
 def accepts(by_hand: ByHand, finding: Finding) -> bool:
     """True if the operator lets a partition with this finding start, or leaves out one that is not there.
 
@@ -57,10 +79,5 @@ def accepts(by_hand: ByHand, finding: Finding) -> bool:
     return finding.verdict in by_hand.accepted and (finding.resume_offset is not None or finding.absent)
 
 
-def is_placed(row: PartitionPlan) -> bool:
-    """True if the operator chose the row's offset, and did not accept what was found."""
-    return row.set_by_hand and row.detail.startswith(PLACED)
-
-
 def _has_accepted(job: JobPlan, verdict: Verdict) -> bool:
-    return any(row.finding is verdict and row.set_by_hand and not is_placed(row) for row in job.partitions)
+    return any(row.finding is verdict and row.set_by_hand and not row.is_placed for row in job.partitions)

@@ -1,26 +1,25 @@
-"""The start of a check: every destination partition of every job, with the stored row that counts for it."""
+"""The start of a check: a job's rows, and every destination partition with the one that counts for it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.core.question import Limits, NoAnchor, Question, StartAt, latest_possible_ms
-from reconciler.core.text import counted
-from reconciler.core.verdicts import Finding, Verdict
-from reconciler.failover.numbers import JobRows, Selected, is_unread
+from reconciler.failover.recorded import Basis, Recorded, Undecided
 from reconciler.near import NearTopics
-from reconciler.places.registry import is_end_of_batch
+from reconciler.places.common import join_notes
+from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
+from reconciler.state.stored import Stored
 
 if TYPE_CHECKING:
-    from reconciler.core.mirror_pairs import MirrorEvidence
+    pass
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
@@ -29,8 +28,162 @@ NO_NAMES = NearTopics(tuple)
 
 log = logging.getLogger(__name__)
 
-NOTHING_READ = -1
-"""The stored offset of a partition of which no record was processed (a sentinel)."""
+
+Numbers = Mapping[TopicPartition, Recorded | Undecided]
+"""By the keys where the job lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRows:
+    """A job's stored rows. ``rows``: by the keys where it lives; ``there``: at the destination, where it moves to.
+
+    The two are the same but for a group whose job leaves. ``absent``: why there may be no row of a topic, in words.
+    ``is_mirrored``: the rows at the destination are a mirror's where nothing else is known.
+    """
+
+    job: Job
+    store: str
+    rows: Mapping[TopicPartition, Row]
+    there: Mapping[TopicPartition, Row]
+    numbers: Numbers
+    is_mirrored: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def selected(self, source: TopicPartition, destination: TopicPartition, cluster_id: str) -> Selected:
+        """The stored number of a partition, and the row that a correction replaces. ``cluster_id``: the destination's.
+
+        ``source`` and ``destination``: its keys on the cluster that jobs leave, and on the one they move to.
+        """
+        key, replaced = destination if self.job.moved else source, self.there.get(destination)
+        found = self.numbers.get(key)
+        if found is None and self.is_mirrored and replaced is not None:
+            return of_mirror(replaced)
+        is_copied, moved = traits(self.job.store).corrected_in_copy, self.job.moved
+        return of_record(found, self.rows.get(key), replaced, key, cluster_id, moved=moved, is_copied=is_copied)
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of which the job has a number, or a row that says that nothing was processed."""
+        return {key.topic for key in self._keys()}
+
+    def names(self, topic: str, name: str) -> tuple[str, ...]:
+        """The names under which a topic's numbers are looked for; ``topic`` and ``name`` as in ``selected``."""
+        if self.is_mirrored:
+            return topic, name
+        return (name,) if self.job.moved else (topic,)
+
+    def partitions(self, topic: str, name: str) -> set[int]:
+        """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
+        names = self.names(topic, name)
+        return {key.partition for key in self._keys() if key.topic in names} - {UNKNOWN_PARTITION}
+
+    def _keys(self) -> Iterable[TopicPartition]:
+        unread = (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
+        return (*self.numbers, *unread, *(self.there if self.is_mirrored else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The row that counts, and the one that a correction replaces (under the destination's name), if any.
+
+    ``source`` is the row of the source's name, whether it counts or not.
+    """
+
+    row: Row | None
+    replaced: Row | None
+    source: Row | None = field(default=None, compare=False)
+    malformed: Malformed | None = None
+    """A row that cannot be read and may be the one that counts: then no other row counts."""
+    recorded: Stored[Anchor] | None = None
+    """The recorded number; None if nothing is recorded."""
+    is_beyond: bool = False
+    """The place holds another number than the recorded one, and the recorded one counts (``Recorded.is_beyond``)."""
+    is_mirrors: bool = False
+    """The row is a group's that a mirror keeps: the job's own number is not known."""
+
+    @property
+    def stored(self) -> StoredOffset | None:
+        return self.row.stored if self.row else None
+
+    @property
+    def again(self) -> int:
+        """Records from the stored number on that may be processed, by what is recorded."""
+        return 0 if self.recorded is None else self.recorded.again
+
+    @property
+    def ahead(self) -> int:
+        """Records after the anchor's that may be processed, by what is recorded."""
+        return 0 if self.recorded is None else self.recorded.ahead
+
+    @property
+    def older(self) -> int:
+        """Records between the anchor's and the stored number, by what is recorded."""
+        return self.ahead - self.again
+
+    @property
+    def left(self) -> Stored[Anchor] | None:
+        """The number in the form in which a plan keeps it; None if there is none."""
+        if self.recorded is not None or self.row is None or self.row.stored.is_sentinel:
+            return self.recorded
+        return Stored(self.row.stored.offset, self.row.stored.anchor, 0, 0)
+
+
+def of_mirror(row: Row) -> Selected:
+    """A group's row at the destination as the mirror's evidence, if nothing else shows the job's number."""
+    if row.malformed is not None:
+        return Selected(None, row, malformed=row.malformed)
+    return Selected(row, row, is_mirrors=True)
+
+
+def of_record(
+    found: Recorded | Undecided | None,
+    row: Row | None,
+    replaced: Row | None,
+    key: TopicPartition,
+    cluster_id: str,
+    *,
+    moved: bool,
+    is_copied: bool,
+) -> Selected:
+    """A partition's recorded number, as the row that counts. ``row``: the one in its place under ``key``.
+
+    ``moved``: the job lives on the destination, whose id is ``cluster_id``. ``is_copied``: the place is a checkpoint,
+    whose copy is made for the number that it holds.
+    """
+    if isinstance(found, Undecided):
+        return Selected(None, replaced, malformed=Malformed(found.why, found.hint))
+    if found is None:
+        is_unread = row is not None and row.malformed is None and row.stored.is_sentinel
+        return Selected(row, replaced, None if moved else row) if is_unread else Selected(None, replaced)
+    number, anchor = found.stored.number, _in_numbering_of(found, cluster_id, moved=moved)
+    is_bare = found.basis is Basis.JOURNAL and (anchor is None or anchor.is_bare)
+    if is_bare and not moved and not (is_copied and number):
+        number, anchor = 0, Anchor()  # nothing was processed in this stay
+    if row is not None and row.malformed is None and row.stored.offset == number:
+        row = replace(row, stored=replace(row.stored, anchor=anchor))
+    else:
+        row = Row(key, StoredOffset(number, anchor), "" if row is None else row.version, note=_of_place(row))
+    if found.basis is Basis.NOT_CHECKED and moved:
+        row = replace(row, note=join_notes("not checked, as nothing is recorded of it", row.note))
+    return Selected(row, replaced, None if moved else row, recorded=found.stored, is_beyond=found.is_beyond)
+
+
+def _in_numbering_of(found: Recorded, cluster_id: str, *, moved: bool) -> Anchor | None:
+    """The anchor, whose cluster is the destination exactly if the job lives there: two clusters may report one id."""
+    anchor = found.stored.record
+    if not moved:
+        is_alike = anchor is not None and anchor.cluster_id == cluster_id
+        return replace(anchor, cluster_id=None, topic_id=None) if anchor is not None and is_alike else anchor
+    if anchor is None:
+        return Anchor(cluster_id=cluster_id)
+    is_unnamed = anchor.cluster_id is None and (anchor.offset is None or anchor.names is Names.MAX_TIME)
+    return replace(anchor, cluster_id=cluster_id) if is_unnamed else anchor
+
+
+def _of_place(row: Row | None) -> str:
+    if row is None:
+        return "its place holds no offset"
+    return f"its place holds {row.stored.offset:,}" if row.malformed is None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +257,7 @@ class JobPartition:
         stored = self.selected.stored
         if self.fault:
             return False
-        return is_unread(stored) or (stored is not None and stored.is_bare_zero and not self.translated)
+        return stored is None or stored.is_unread or (stored.is_bare_zero and not self.translated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,93 +368,3 @@ def _refuse_source(job: Job, name: str, rows: Sequence[Row], cluster: ClusterInf
             hint="If they are of that cluster, swap the addresses under [clusters]. If both clusters report one id, "
             "let the mirror make the topic first.",
         )
-
-
-def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
-    """The cluster most anchors come from, if not the destination."""
-    ids = [
-        place.selected.stored.anchor.cluster_id
-        for gathered in jobs
-        for place in gathered.places
-        if place.selected.stored is not None and place.selected.stored.anchor is not None
-    ]
-    others = sorted({found for found in ids if found is not None and found != destination})
-    return max(others, key=ids.count, default=None)
-
-
-def question_of(
-    config: Config,
-    place: JobPartition,
-    cluster_id: str,
-    limits: Limits,
-    now_ms: int,
-    mirror: MirrorEvidence | None = None,
-) -> Question:
-    """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
-    row = place.selected.row
-    stored = row.stored if row else None
-    is_unanchored, new = place.is_unanchored, config.new_of(place.job)
-    anchor = None if stored is None or is_unanchored else stored.anchor
-    too_late_for_ms = None
-    if stored is not None and anchor is not None and anchor.timestamp_ms is not None:
-        latest_ms = latest_possible_ms(stored, now_ms, limits.max_disorder_ms)
-        too_late_for_ms = latest_ms if anchor.timestamp_ms > latest_ms else None
-    if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
-        # The job did have an offset, before every record: it must not be moved to where new partitions begin.
-        stored, new = StoredOffset(NOTHING_READ), StartAt()
-    elif stored is not None and is_unanchored:
-        stored = replace(stored, anchor=None)
-    elif stored is not None:  # when it was written decides nothing, and parts equal questions
-        stored = StoredOffset(stored.offset, anchor)
-    identity = place.job.identity
-    if row is not None and anchor is not None and row.key != place.source and not place.translated:
-        identity = replace(identity, source_value_of=None)  # its anchor's offset is not one of the source's numbers
-    return Question(
-        stored=stored,
-        cluster_id=cluster_id,
-        topic_id=place.topic_id,
-        identity=identity,
-        limits=limits,
-        new=new,
-        latest_ms=too_late_for_ms,
-        by_row_time=config.policy_of(place.job).no_anchor is NoAnchor.ROW_TIME,
-        anchor_lag=0 if is_unanchored else place.anchor_lag,
-        beyond=place.selected.again,
-        hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
-        compacted=place.compacted,
-        no_rows=bool(place.no_rows) or (is_unread(stored) and not place.own and place.selected.ahead > 0),
-        mirror=mirror,
-    )
-
-
-def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
-    """The finding, whose replay also counts what the job has processed here in an earlier stay, from its offset on.
-
-    These records were not on the other cluster when the job left, so its progress there does not count them.
-    """
-    finding = _with_this_stay(place, finding)
-    resume = finding.resume_offset
-    if place.left_at is None or resume is None or resume >= place.left_at:
-        return finding
-    more = place.left_at - resume
-    done = f"up to {counted(more, 'record')} from there on processed before the job left this cluster"
-    at_most = (finding.replay_at_most or 0) + more
-    return replace(finding, replay_at_most=at_most, replay_exact=None, detail=f"{finding.detail}; {done}")
-
-
-def _with_this_stay(place: JobPartition, finding: Finding) -> Finding:
-    """The finding, whose replay also counts what may be processed beyond the stored number (``state.stored``)."""
-    found, resume = place.selected, finding.resume_offset
-    more = found.ahead if finding.verdict is Verdict.NEW and not place.own else found.again
-    if place.own and more and resume is not None and place.stored_offset is not None:
-        more = max(0, place.stored_offset + more - resume)
-    if resume is None or not more:
-        return finding
-    is_early = not place.own and finding.verdict in (Verdict.NEW, Verdict.EXACT)
-    return replace(
-        finding,
-        verdict=Verdict.EARLY if is_early else finding.verdict,
-        replay_at_most=(finding.replay_at_most or 0) + more,
-        replay_exact=None,
-        detail=f"{finding.detail}; up to {counted(more, 'record')} after the stored offset may be processed",
-    )

@@ -12,7 +12,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
-from reconciler.failover.unanchored import own_topics
+from reconciler.failover.questions import own_topics
 from reconciler.kafka.mirror.account import (
     GroupAccount,
     PartitionAccount,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
-from reconciler.failover.decisions import is_placed
 from reconciler.failover.numbers import job_topics
 from reconciler.places.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 from reconciler.plan.document import JobPlan, PartitionPlan
@@ -107,21 +106,6 @@ def without_uneven_ends(job: JobPlan, furthest: Furthest) -> JobPlan:
     return replace(job, partitions=tuple(rows))
 
 
-def records_again_after_end(row: PartitionPlan) -> int:
-    """The most records of a repeated batch that come again behind its proven end, sent again by a mirror.
-
-    0 for all rows but such an end: a batch without a proven one is repeated empty.
-    """
-    counts = row.position == Position.END and row.finding is Verdict.EXACT and not row.set_by_hand
-    return (row.replay_at_most or 0) if counts else 0
-
-
-def records_of_empty_batch(row: PartitionPlan) -> int:
-    """The most records that a batch without a proven end may have written before it stopped; 0 for other rows."""
-    is_proven = row.position != Position.END or row.finding is Verdict.EXACT or row.set_by_hand
-    return 0 if is_proven else row.replay_at_most or 0
-
-
 def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest) -> PartitionPlan:
     ends = [
         furthest[name, row.partition] for name in (row.source_topic, row.topic) if (name, row.partition) in furthest
@@ -143,7 +127,7 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         return _without_records(start, end)
     if (
         start.resume_offset is not None
-        and not is_placed(start)
+        and not start.is_placed
         and end.finding not in STOPS
         and end.resume_offset is not None
         and end.resume_offset >= start.resume_offset

@@ -178,6 +178,17 @@ class PartitionPlan:
         return TopicPartition(self.source_topic, self.partition)
 
     @property
+    def place(self) -> str:
+        """The partition's name, with the position if the plan has both ends of a repeated batch."""
+        name = str(self.key)
+        return name if self.position == Position.NEXT else f"{name} {self.position}"
+
+    @property
+    def is_placed(self) -> bool:
+        """True if the operator chose the offset or the time, and did not accept what was found."""
+        return self.set_by_hand and self.detail.startswith("set by hand")
+
+    @property
     def is_right(self) -> bool:
         """True if the stored offset is right already."""
         return self.finding is Verdict.EXACT and self.resume_offset == self.stored_offset

@@ -98,12 +98,6 @@ _ADVICE = {
 }
 
 
-def place_name(row: PartitionPlan) -> str:
-    """A partition's name, with the position if the plan has both ends of a repeated batch."""
-    name = str(row.key)
-    return name if row.position == Position.NEXT else f"{name} {row.position}"
-
-
 def _stop_text(name: str, detail: str, why: str) -> str:
     """The sentence on partitions that must not start: the finding, then the next move."""
     return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
@@ -119,7 +113,7 @@ def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy, most: int
     for row in rows:
         if why := why_stopped(row, policy):
             reason = (row.detail, why)
-            names.setdefault(reason, []).append(place_name(row))
+            names.setdefault(reason, []).append(row.place)
             kinds.setdefault((row.finding, row.no_rows, row.skips is None), reason)
     reasons = list(names)
     if most is not None and len(reasons) > most:

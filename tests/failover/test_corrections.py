@@ -9,8 +9,8 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.corrections import Corrections
-from reconciler.failover.numbers import Selected, is_unread
+from reconciler.failover.gather import Selected
+from reconciler.failover.rows import Corrections
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition, Traits
@@ -34,12 +34,11 @@ OURS, UNREAD = row(DESTINATION, 7, HERE), Row(SOURCE, StoredOffset(0, Anchor(clu
 
 
 def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:
-    assert is_unread(None)
-    assert is_unread(StoredOffset(-1))
-    assert is_unread(StoredOffset(0, Anchor(cluster_id=THERE)))
-    assert not is_unread(StoredOffset(0))
-    assert not is_unread(StoredOffset(1, Anchor(cluster_id=THERE)))
-    assert not is_unread(StoredOffset(0, Anchor(offset=0, timestamp_ms=5, names=Names.NEXT)))
+    assert StoredOffset(-1).is_unread
+    assert StoredOffset(0, Anchor(cluster_id=THERE)).is_unread
+    assert not StoredOffset(0).is_unread
+    assert not StoredOffset(1, Anchor(cluster_id=THERE)).is_unread
+    assert not StoredOffset(0, Anchor(offset=0, timestamp_ms=5, names=Names.NEXT)).is_unread
 
 
 # ---------------------------------------------------------------- writing

@@ -8,12 +8,11 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Finding, Skips, Verdict
 from reconciler.failover.check import Checked, _row, check
-from reconciler.failover.corrections import outcome
 from reconciler.failover.decisions import SeveralJobs
-from reconciler.failover.gather import JobPartition
-from reconciler.failover.numbers import Selected
+from reconciler.failover.gather import JobPartition, Selected
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.kafka.engine import SearchResult
+from reconciler.plan.costs import outcome
 from reconciler.plan.document import PartitionPlan, parse_plan
 from reconciler.plan.start import why_stopped
 from reconciler.ports import Row, TopicPartition

@@ -19,9 +19,9 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
-from reconciler.failover.corrections import replay_total
 from reconciler.failover.inputs import refuse_wrong
 from reconciler.jobs.drill import AGAIN, FORMAT, Drill, Tried, drill
+from reconciler.plan.costs import replay_total
 from reconciler.plan.document import PartitionPlan
 from reconciler.plan.start import stop_sentences, stopping_sink_sentences
 

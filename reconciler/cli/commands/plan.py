@@ -23,10 +23,10 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.text import command, counted
 from reconciler.failover.check import Checked
-from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import ByHand
 from reconciler.fileio import LARGEST_FILE, FileKind, making, refuse_unwritable, write_whole
 from reconciler.plan import signing
+from reconciler.plan.costs import outcome
 from reconciler.plan.document import FORMAT, Plan, StartPolicy
 
 if TYPE_CHECKING:

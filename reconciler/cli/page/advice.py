@@ -9,12 +9,11 @@ from pathlib import Path
 
 from reconciler.core.text import command, counted, some
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
 from reconciler.places.registry import traits
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import why_sink_stops
-from reconciler.plan.start import place_name, why_stopped
+from reconciler.plan.start import why_stopped
 
 MOST_SETS = 8
 """Most partitions that a command names. The others have their commands in their rows."""
@@ -95,7 +94,7 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
     stopped = [(row, why) for row in job.partitions if (why := why_stopped(row, policy)) is not None]
     if any(row.position != Position.END for row, _ in stopped):
         return None
-    return next((f"{place_name(row)} is {row.finding.value}: {why}" for row, why in stopped), None)
+    return next((f"{row.place} is {row.finding.value}: {why}" for row, why in stopped), None)
 
 
 def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
@@ -164,7 +163,7 @@ def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
 def _earlier(job: JobPlan) -> list[tuple[str, str]]:
     """The options of the decisions that the plan records for this job, since a new plan needs them again."""
     rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
-    placed = [row for row in rows if is_placed(row) and row.resume_offset is not None]
+    placed = [row for row in rows if row.is_placed and row.resume_offset is not None]
     accepted = {row.finding for row in rows if row not in placed}
     return _options(accepted, map(_set, placed), skips=any(row.skips_accepted for row in rows))
 

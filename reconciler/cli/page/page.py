@@ -24,10 +24,10 @@ from reconciler.cli.terminal.report import FINDINGS, replay_text, short_count, s
 from reconciler.clock import stamp
 from reconciler.core.text import counted, some, visible
 from reconciler.core.verdicts import Position
-from reconciler.failover.corrections import outcome, replay_total, skips_sum
+from reconciler.plan.costs import outcome, replay_total, skips_sum
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy
 from reconciler.plan.rows import why_sink_stops
-from reconciler.plan.start import place_name, why_stopped
+from reconciler.plan.start import why_stopped
 
 
 def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = None) -> str:
@@ -172,7 +172,7 @@ def _row(each: PageRow, files: Files, policy: StartPolicy, most: int, *, is_open
         data_stored=_number(row.stored_offset, "d", ""),
         data_resume=_number(row.resume_offset, "d", ""),
         data_replay=_number(row.replay_at_most, "d", ""),
-        partition=escaped(place_name(row), LONGEST_NAME),
+        partition=escaped(row.place, LONGEST_NAME),
         job=escaped(job.name, 80),
         group=escaped(job.group, 80),
         store=escaped(job.store, LONGEST_NAME),

@@ -12,9 +12,9 @@ from reconciler.cli.terminal.output import Shown, line, listed, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.core.text import counted, visible
 from reconciler.core.verdicts import STOPS, MatchedBy, Verdict
-from reconciler.failover.corrections import has_replay, replay_sum
+from reconciler.plan.costs import has_replay, replay_sum
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
-from reconciler.plan.start import place_name, sink_text, skips_words, stop_sentences, why_stopped
+from reconciler.plan.start import sink_text, skips_words, stop_sentences, why_stopped
 
 _TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
 _BY_NUMBER = frozenset({Verdict.EXACT, Verdict.EARLY, Verdict.BEHIND, Verdict.LOST})
@@ -76,7 +76,7 @@ def why_job_stops(job: JobPlan, policy: StartPolicy, *, waits: bool = False) -> 
     found = ", ".join(f"{count:,} {finding.value}" for finding, count in sorted(others.items()))
     more = f" (also {found})" if others else ""
     fact = row.detail if row.finding in STOPS and not row.set_by_hand else why
-    return f"{place_name(row)} ({row.finding.value}): {fact}{more}"
+    return f"{row.place} ({row.finding.value}): {fact}{more}"
 
 
 def starts_text(job: JobPlan, policy: StartPolicy) -> str:
@@ -125,7 +125,7 @@ def _legend(plan: Plan, columns: int | None) -> Shown:
 
 def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
     return (
-        Cell(place_name(row)),
+        Cell(row.place),
         Cell(verdict_text(row), tone_of(row, policy)),
         count_cell(row.stored_offset),
         count_cell(row.resume_offset),
@@ -189,7 +189,7 @@ def evidence_text(row: PartitionPlan) -> str:
 
 def _undelivered(rows: Sequence[PartitionPlan]) -> list[str]:
     """A sentence on the records that the mirror has not delivered, if it lacks any that the job has processed."""
-    names = [place_name(row) for row in rows if row.finding is Verdict.BEHIND and not row.set_by_hand]
+    names = [row.place for row in rows if row.finding is Verdict.BEHIND and not row.set_by_hand]
     if not names:
         return []
     what = f"The mirror has not delivered this job's last records of {listed(names)}."

@@ -17,27 +17,19 @@ from os import PathLike, fspath
 
 from reconciler import __version__, written
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Job
+from reconciler.config.file import Config
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.json_fields import FieldError
 from reconciler.core.text import counted
-from reconciler.failover.check import check
-from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
-from reconciler.failover.checkpoint.verify import (
-    compare_with_sinks,
-    first_anchors,
-    repeat_whole_or_empty,
-    unproven,
-    verify,
-)
+from reconciler.failover.checkpoint.translate import Translation, refuse_undecided
+from reconciler.failover.checkpoint.verify import Placed, first_anchors, place, unproven, verify
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.places.checkpoint.copying import Copied, copy_tree
 from reconciler.places.checkpoint.files import Listed, Tree, changed, is_own, older_state, repeated_state, side_files
 from reconciler.places.checkpoint.log import rewritten
 from reconciler.places.checkpoint.reading import MANIFEST, anchors_field, read_checkpoint
-from reconciler.places.checkpoint.restart import END, NEXT, Checkpoint, LateLog, without_id
+from reconciler.places.checkpoint.restart import END, Checkpoint, LateLog, without_id
 from reconciler.plan.document import JobPlan, Plan
 
 FORMAT = "reconciler.checkpoint-clone/1"
@@ -129,10 +121,10 @@ def clone(
     chosen = chosen.under(config.own_policy(chosen.name))
     refuse_undecided(chosen, config.policy.start)
     original, target = _Original.read(fspath(path), fspath(new_path))
-    placed = _placed(original, chosen, config, outside)
+    placed = place(original.found, original.path, chosen, config, outside)
     verify(plan, placed.job, config, outside)
-    made, older = original.copy_of(placed, target)
     first = first_anchors(config, placed.job, plan.cluster_id, outside)
+    made, older = original.copy_of(placed, target)
     manifest = _manifest(made, plan, placed.job, stamp(outside.now_ms()), anchors_field(first))
     with written.writing(target.shown):
         copied = copy_tree(
@@ -146,40 +138,6 @@ def clone(
             on_copied=outside.on_copied,
         )
     return replace(made, copied=copied)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """The plan's job at the positions that the copy takes, and the checkpoint's lines with them.
-
-    ``repeated_at_most`` and ``sinks`` as in ``Clone``.
-    """
-
-    job: JobPlan
-    moved: Translation
-    repeated_at_most: int
-    sinks: int
-
-
-def _placed(original: _Original, job: JobPlan, config: Config, outside: Outside) -> _Placed:
-    """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
-    found, (configured,) = original.found, config.chosen(job.name)
-    moved = translate(found, job, moved=configured.moved)  # refuses a plan that does not fit, before anything is asked
-    if found.repeats_a_batch:
-        job = without_uneven_ends(_with_ends(job, config, configured, outside), uneven_ends(found))
-        moved = translate(found, job, moved=configured.moved)
-    sinks = compare_with_sinks(configured, job, found, moved, original.path)
-    policy = config.policy.start
-    placed = repeat_whole_or_empty(found, job, moved, sinks, policy, lives_there=configured.moved)
-    return _Placed(*placed, sinks=len(sinks))
-
-
-def _with_ends(job: JobPlan, config: Config, configured: Job, outside: Outside) -> JobPlan:
-    """The job with the ends of its repeated batch. A plan of before the batch began lacks them: they are looked up."""
-    if any(row.position != NEXT for row in job.partitions):
-        return job
-    (ends,) = check(config, [end_job(configured)], outside).plan.jobs
-    return with_end_rows(job, ends)
 
 
 # ---------------------------------------------------------------- the original
@@ -201,7 +159,7 @@ class _Original:
         _refuse_unfit(tree, target)
         return cls(path, tree, tree.listing(), read_checkpoint(path)), target
 
-    def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
+    def copy_of(self, placed: Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
         found, moved, files = self.found, placed.moved, self.listed.files
         edits = tuple(_edits_of(self.tree, moved))

@@ -119,14 +119,7 @@ def translate(found: Checkpoint, job: JobPlan, *, moved: bool, empty: bool = Fal
     if empty:
         job = job.without_ends
     topics = _topics(job)
-    if found.last is not None and found.repartitions:
-        raise Refused(
-            f"Batch {found.last.batch} spreads the state over {found.last.partitions} partitions and was not finished: "
-            "Spark starts no query on such a checkpoint.",
-            hint="Repartition it again with Spark, to the same number; then make a new plan.",
-        )
-    if found.last is not None and found.committed and any(topic.ends for topic in topics):
-        raise Changed(f"Batch {found.last.batch} is committed, and was not when the plan was made.", hint=AGAIN)
+    _refuse_changed(found, topics)
     places = readings(found)
     _refuse_unknown(found, places, topics)
     moving = [each for each in places if each.kafka is not None and _moves(each, places, topics)]
@@ -154,6 +147,18 @@ def translate(found: Checkpoint, job: JobPlan, *, moved: bool, empty: bool = Fal
     for file, name, text in _at_their_starts(found, places, with_records, job):
         edits.setdefault(file, {})[name] = text
     return Translation(edits, sources, kept, tuple(with_records), found.repeats_a_batch, moved)
+
+
+def _refuse_changed(found: Checkpoint, topics: Sequence[_Topic]) -> None:
+    """Raise Refused for a batch that Spark does not repeat, Changed for one that was committed since the plan."""
+    if found.last is not None and found.repartitions:
+        raise Refused(
+            f"Batch {found.last.batch} spreads the state over {found.last.partitions} partitions and was not finished: "
+            "Spark starts no query on such a checkpoint.",
+            hint="Repartition it again with Spark, to the same number; then make a new plan.",
+        )
+    if found.last is not None and found.committed and any(topic.ends for topic in topics):
+        raise Changed(f"Batch {found.last.batch} is committed, and was not when the plan was made.", hint=AGAIN)
 
 
 def _at_their_starts(

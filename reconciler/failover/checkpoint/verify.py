@@ -1,4 +1,4 @@
-"""Checks before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
+"""Where a checkpoint's copy continues, and whether it may: the job's sinks are asked, and the plan is checked again.
 
 ``apply``'s own ``prepare`` reads the checkpoint and the job's journal again, and compares the record before every
 offset with the anchor.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import STOPS, Verdict
+from reconciler.failover.check import check
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import end_job, records_again_after_end
+from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.failover.sinks.judging import is_stateful, repeated, rows_or_refusal
 from reconciler.failover.writing.apply import Refusal, prepare, refuse
 from reconciler.failover.writing.plan_checks import (
@@ -31,11 +32,49 @@ from reconciler.failover.writing.plan_checks import (
     records_before,
 )
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, readings
+from reconciler.plan.costs import records_again_after_end
 from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkOutcome, SinkRow
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- where the copy continues
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The plan's job at the positions that the copy takes, and the checkpoint's lines with them.
+
+    ``repeated_at_most`` and ``sinks`` as in ``Clone``.
+    """
+
+    job: JobPlan
+    moved: Translation
+    repeated_at_most: int
+    sinks: int
+
+
+def place(found: Checkpoint, path: str, job: JobPlan, config: Config, outside: Outside) -> Placed:
+    """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
+    (configured,) = config.chosen(job.name)
+    moved = translate(found, job, moved=configured.moved)  # refuses a plan that does not fit, before anything is asked
+    if found.repeats_a_batch:
+        job = without_uneven_ends(_with_ends(job, config, configured, outside), uneven_ends(found))
+        moved = translate(found, job, moved=configured.moved)
+    sinks = _compare_with_sinks(configured, job, found, moved, path)
+    policy = config.policy.start
+    placed = _repeat_whole_or_empty(found, job, moved, sinks, policy, lives_there=configured.moved)
+    return Placed(*placed, sinks=len(sinks))
+
+
+def _with_ends(job: JobPlan, config: Config, configured: Job, outside: Outside) -> JobPlan:
+    """The job with the ends of its repeated batch. A plan of before the batch began lacks them: they are looked up."""
+    if any(row.position != NEXT for row in job.partitions):
+        return job
+    (ends,) = check(config, [end_job(configured)], outside).plan.jobs
+    return with_end_rows(job, ends)
 
 
 # ---------------------------------------------------------------- the destination
@@ -68,19 +107,19 @@ def _refuse_added(job: JobPlan, reader: LogReader) -> None:
 # ---------------------------------------------------------------- the sinks
 
 
-def compare_with_sinks(
+def _compare_with_sinks(
     configured: Job, job: JobPlan, found: Checkpoint, moved: Translation, path: str
 ) -> tuple[SinkRow, ...]:
     """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
     if not configured.sinks:
         return ()
+    at_most = unproven(found, moved, job, decided=[row for row in job.partitions if row.set_by_hand])
     again = repeated(job)
-    by_hand = [row for row in job.partitions if row.set_by_hand]
-    again = replace(again, of_batch=max(again.of_batch, unproven(found, moved, job, decided=by_hand)))
+    again = replace(again, of_batch=max(again.of_batch, at_most))
     return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
 
 
-def repeat_whole_or_empty(
+def _repeat_whole_or_empty(
     found: Checkpoint,
     job: JobPlan,
     moved: Translation,

@@ -28,7 +28,6 @@ from reconciler.config.file import Config, Job
 from reconciler.config.identity import load_function
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.failover.decisions import is_placed
 from reconciler.failover.sinks.guard import (
     NOTHING_AGAIN,
     QueryState,
@@ -137,7 +136,7 @@ def repeated(job: JobPlan) -> Repeated:
 
 
 def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
-    if start is not None and (start.skips is not None or (is_placed(start) and start.finding is Verdict.UNRESOLVED)):
+    if start is not None and (start.skips is not None or (start.is_placed and start.finding is Verdict.UNRESOLVED)):
         return 0
     began = (start.stored_offset or 0) if start is not None else 0
     of_batch = 0 if row.finding is Verdict.EXACT else (row.stored_offset or 0) - began

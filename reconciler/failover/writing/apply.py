@@ -17,9 +17,10 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
 from reconciler.core.text import counted
-from reconciler.failover.corrections import Corrections, Planned
-from reconciler.failover.numbers import JobRows, Selected, is_unread, read_numbers
+from reconciler.failover.gather import JobRows, Selected
+from reconciler.failover.numbers import read_numbers
 from reconciler.failover.outside import Outside
+from reconciler.failover.rows import Corrections, Planned
 from reconciler.failover.writing.moves import Replaced, carry_out, numbers_of, place_of
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -270,7 +271,7 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows) -> None:
         known = {row.partition for row in planned}
         for tp in stored.numbers:
             row = rows.get(tp)
-            unread = row is not None and row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
+            unread = row is not None and row.malformed is None and (row.stored.is_unread or row.stored.is_bare_zero)
             if tp.topic == name and tp.partition not in known and tp.partition != UNKNOWN_PARTITION and not unread:
                 raise Changed(
                     f'The store of job "{stored.job.name}" has changed since the plan: it has a row for {tp}, which '

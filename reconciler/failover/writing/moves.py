@@ -19,7 +19,8 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NotCreated, OutcomeUnknown, ReconcilerError
 from reconciler.core.text import counted
-from reconciler.failover.numbers import Selected, read_numbers
+from reconciler.failover.gather import Selected
+from reconciler.failover.numbers import read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.plan_checks import anchors_for

@@ -21,7 +21,6 @@ from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreach
 from reconciler.core.text import command, counted
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import Checked
-from reconciler.failover.corrections import outcome
 from reconciler.failover.outside import Outside
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
@@ -29,6 +28,7 @@ from reconciler.fileio import write_whole
 from reconciler.jobs.hook import checkpoint, kept
 from reconciler.jobs.hook.kept import KeptFiles
 from reconciler.jobs.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
+from reconciler.plan.costs import outcome
 from reconciler.plan.document import JobPlan, Plan
 from reconciler.plan.start import Offsets, offsets_of, spark_text, why_stopped
 from reconciler.state import start as starts

@@ -11,10 +11,10 @@ from reconciler.config.file import load_config
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.checkpoint.clone import clone
-from reconciler.failover.corrections import has_replay, outcome, replay_sum
 from reconciler.failover.sinks.files import FileSink
 from reconciler.failover.sinks.guard import Taken
 from reconciler.places.checkpoint.reading import read_checkpoint
+from reconciler.plan.costs import has_replay, outcome, replay_sum
 from tests.failover.checkpoint.checkpoint_files import PLANNED, Files, log, new
 from tests.failover.checkpoint.test_clone_rules import below, keep, with_anchors, world_of
 from tests.failover.sinks.world import Query, query

@@ -1,6 +1,7 @@
-"""Stored offsets without an anchor, and the mirror's own pairs of offsets that can locate them.
+"""The questions of a check: what is searched for, one for each place at the destination.
 
-Such a number is in the numbering of the cluster where its job lives. Where a group's own number is not known, the
+The mirror's own pairs of offsets can locate a stored offset without an anchor. Such a number is in the numbering of the
+cluster where its job lives. Where a group's own number is not known, the
 number that MirrorMaker keeps of it at the destination serves, if a checkpoint names it: that is for the source's number
 of the newest such checkpoint. If only an older checkpoint names it, it is for the number in that checkpoint, unless the
 operator chose it.
@@ -12,20 +13,95 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.config.settings import Config
-from reconciler.core.question import NoAnchor
+from reconciler.config.settings import Config, SearchSettings
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.question import Limits, NoAnchor, Question, StartAt, latest_possible_ms
 from reconciler.failover.gather import JobPartition, Key
-from reconciler.ports import LogReader
+from reconciler.ports import LogReader, Row
 
 if TYPE_CHECKING:
     from reconciler.core.mirrored.pairs import MirrorEvidence
     from reconciler.kafka.mirror.reading import Known, OwnTopics, Wanted
 
+TAIL_TOTAL = 200_000
+"""Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
+TAIL_LEAST = 100
+NOTHING_READ = -1
+"""The stored offset of a partition of which no record was processed (a sentinel)."""
 OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
 
 
-def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
+def questions_of(
+    config: Config, places: Sequence[JobPartition], cluster_id: str, reader: LogReader, now_ms: int
+) -> dict[Key, Question]:
+    """The question of every place that exists at the destination. Reads what the mirror recorded there."""
+    jobs = {at.job.name: at.job for at in places}
+    limits = {name: _limits(config.search_of(job), len(places)) for name, job in jobs.items()}
+    mirror = _mirror_evidence(config, places, reader)
+    return {
+        at.key: _question_of(config, at, cluster_id, limits[at.job.name], now_ms, mirror.get(at.key))
+        for at in places
+        if at.exists
+    }
+
+
+def _limits(search: SearchSettings, partitions: int) -> Limits:
+    tail = min(max(TAIL_LEAST, TAIL_TOTAL // max(partitions, 1)), search.scan_records)
+    return Limits(search.max_disorder_ms, search.scan_records, tail)
+
+
+def _question_of(
+    config: Config,
+    place: JobPartition,
+    cluster_id: str,
+    limits: Limits,
+    now_ms: int,
+    mirror: MirrorEvidence | None = None,
+) -> Question:
+    """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
+    row = place.selected.row
+    stored = row.stored if row else None
+    is_unanchored, new = place.is_unanchored, config.new_of(place.job)
+    anchor = None if stored is None or is_unanchored else stored.anchor
+    if stored is not None and stored.is_unread and not stored.is_sentinel and not place.own:
+        # The job did have an offset, before every record: it must not be moved to where new partitions begin.
+        stored, new = StoredOffset(NOTHING_READ), StartAt()
+    elif stored is not None and is_unanchored:
+        stored = replace(stored, anchor=None)
+    elif stored is not None:  # when it was written decides nothing, and parts equal questions
+        stored = StoredOffset(stored.offset, anchor)
+    identity = place.job.identity
+    if row is not None and anchor is not None and row.key != place.source and not place.translated:
+        identity = replace(identity, source_value_of=None)  # its anchor's offset is not one of the source's numbers
+    return Question(
+        stored=stored,
+        cluster_id=cluster_id,
+        topic_id=place.topic_id,
+        identity=identity,
+        limits=limits,
+        new=new,
+        latest_ms=_too_late_for_ms(row, anchor, now_ms, limits),
+        by_row_time=config.policy_of(place.job).no_anchor is NoAnchor.ROW_TIME,
+        anchor_lag=0 if is_unanchored else place.anchor_lag,
+        beyond=place.selected.again,
+        hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
+        compacted=place.compacted,
+        no_rows=bool(place.no_rows)
+        or ((stored is None or stored.is_unread) and not place.own and place.selected.ahead > 0),
+        mirror=mirror,
+    )
+
+
+def _too_late_for_ms(row: Row | None, anchor: Anchor | None, now_ms: int, limits: Limits) -> int | None:
+    """The latest time that the anchor can have, epoch ms; None if its own is not later."""
+    if row is None or anchor is None or anchor.timestamp_ms is None:
+        return None
+    latest_ms = latest_possible_ms(row.stored, now_ms, limits.max_disorder_ms)
+    return latest_ms if anchor.timestamp_ms > latest_ms else None
+
+
+def _mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
     """The evidence for every place whose stored offset has no anchor. Its note names a topic that cannot be read."""
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
     stopped = {at.job.name for at, _ in bare if config.policy_of(at.job).no_anchor is NoAnchor.STOP}
