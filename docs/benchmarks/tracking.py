@@ -160,7 +160,7 @@ def placed(cluster: KafkaCluster, place: Path, name: str, first: int) -> Job:
     """A job of this name in its first stay, which starts at this offset of each partition."""
     store, checkpoint = open_state(f"sqlite:///{place / 'state.db'}"), str(place / "checkpoints" / name)
     store.create()
-    JobState(store, name).move_on(None, locations.first("b", Stamp("bench", 1), checkpoint))
+    JobState(store, name).move_on(None, locations.first("b", Stamp("bench", lambda: 1), checkpoint))
     offsets = {TopicPartition(TOPIC, partition): first for partition in range(PARTITIONS)}
     identity = IdentitySettings(id="json:$.id")
     here = (cluster.bootstrap, 1, store.shown, store.id, {TOPIC: Stream(TOPIC, "b")}, offsets, identity)

@@ -224,13 +224,12 @@ def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan, *, moved:
     names = {topic for each in moving for topic, _ in each.kafka or ()}
     if unnamed := sorted(names - known.keys()):
         raise ConfigError(
-            f"The checkpoint reads {_listed(unnamed)}, which job {job.name} has not where it lives.",
+            f"The checkpoint reads {_listed(unnamed)}: no topics of job {job.name} on the cluster where it lives.",
             hint="See where it lives with status, and name the checkpoint that it uses there.",
         )
     for name in sorted(names):
         topic = known[name]
-        if any(_misfit(topic, name, each) is not None for each in read):
-            _refuse_misfit(topic, name, read, job)
+        _refuse_misfit(topic, name, read, job)
         if not any(key[0] == name for each in read for key in each.kafka or ()):
             _refuse_begun(topic, job)  # it came with the very batch that is repeated
         work.names[name] = topic
@@ -278,18 +277,17 @@ def _difference(place: str, was: int | None, now: int | None, file: str) -> str:
 
 
 def _refuse_misfit(topic: _Topic, name: str, read: Sequence[Reading], job: JobPlan) -> None:
-    found = {
-        each.source: _misfit(topic, name, each) for each in read if any(key[0] == name for key in each.kafka or ())
-    }
-    if None in found.values():
-        astray = sorted(source for source, why in found.items() if why is not None)
-        raise NeedsPerson(
-            f"The query reads {name} with several sources that are not equally far (source {_listed(astray)}: "
-            f"{found[astray[0]]}), and a plan has one offset for a partition.",
-            hint="Let the query catch up on its own cluster, or start a new one.",
-        )
-    why = next(why for why in found.values() if why is not None)
-    raise _misfits(job, why)
+    sources = [each for each in read if any(key[0] == name for key in each.kafka or ())]
+    wrong = {each.source: why for each in sources if (why := _misfit(topic, name, each)) is not None}
+    if not wrong:
+        return
+    if len(wrong) == len(sources):
+        raise _misfits(job, next(iter(wrong.values())))
+    raise NeedsPerson(
+        f"The query reads {name} with several sources that are not equally far (source {_listed(sorted(wrong))}: "
+        f"{wrong[min(wrong)]}), and a plan has one offset for a partition.",
+        hint="Let the query catch up on its own cluster, or start a new one.",
+    )
 
 
 def _refuse_begun(topic: _Topic, job: JobPlan) -> None:
