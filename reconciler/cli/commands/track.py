@@ -27,9 +27,10 @@ from reconciler.failover.unlisted import offsets_of
 from reconciler.failover.whereabouts import where_living
 from reconciler.jobs.outages import Outages
 from reconciler.jobs.tracking.beside import WAITS_S
-from reconciler.jobs.tracking.journals import JobReport, Located, not_moved
+from reconciler.jobs.tracking.journals import JobReport, Located
 from reconciler.jobs.tracking.track import Round, SourceSide, Tracker
 from reconciler.state.jobs import JobState
+from reconciler.state.locations import first
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(
@@ -105,7 +106,7 @@ class Trackers:
         self._looked_s = time.monotonic()
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
-        homes = {job.name: not_moved(job.home) for job in self._jobs}
+        homes = {job.name: first(job.home) for job in self._jobs}
         located = {
             name: Located(JobState(store, name, self._config.file), at or homes[name])
             for name, at in self._locations.items()

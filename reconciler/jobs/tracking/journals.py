@@ -3,7 +3,7 @@
 Theory of operation. A round reads the place, after the location that it is read for. So the place is not older than the
 location: at worst, its numbers are of a later stay, and the journal of the one that is over is closed.
 
-A job without a location is read as living at its home, in stay 1: that is every job's first location (``not_moved``).
+A job without a location is read as living at its home, in stay 1: that is every job's first location (``first``).
 So its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home,
 or that cluster, was another one when they were made.
 
@@ -88,11 +88,6 @@ class JobReport:
     @property
     def partitions(self) -> int:
         return self.exact + len(self.lagging) + len(self.without)
-
-
-def not_moved(home: str) -> Location:
-    """The location of a job that has none yet. It is in no log."""
-    return first(home)
 
 
 def why_not(config: Config, job: Job, located: Located) -> str:
@@ -217,7 +212,7 @@ class StayJournal:
         """Raise NeedsPerson if the job has no location, and its journal is of another cluster's records."""
         here = self._located.here
         records = [known.record for known in self._recorder.entries()[-1].numbers.values() if known.record is not None]
-        if here == not_moved(here.cluster) and any(each.cluster_id not in (None, cluster_id) for each in records):
+        if here == first(here.cluster) and any(each.cluster_id not in (None, cluster_id) for each in records):
             raise NeedsPerson(
                 f'The journal of job "{self._job.name}" is of another cluster than its home, {here.cluster}, is now.',
                 hint="Correct its home. If it is right, let its offsets be found again: "

@@ -16,7 +16,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, Anchor, StoredOffset
 from reconciler.core.errors import NeedsPerson, Unreachable
 from reconciler.jobs.tracking.beside import WAITS_S, OutsideRecorder
-from reconciler.jobs.tracking.journals import ELSEWHERE, not_moved
+from reconciler.jobs.tracking.journals import ELSEWHERE
 from reconciler.jobs.tracking.recorder import Moved, Position, StayRecorder
 from reconciler.jobs.tracking.source import SourceLog
 from reconciler.jobs.tracking.track import Tracker
@@ -26,7 +26,7 @@ from reconciler.places.registry import open_store
 from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition
 from reconciler.state import journal
 from reconciler.state.journal import FULL_EVERY, OUTSIDE
-from reconciler.state.locations import Phase
+from reconciler.state.locations import Phase, first
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
 from tests.failover.checkpoint.checkpoint_files import Files
@@ -77,7 +77,7 @@ def test_a_job_is_followed(world: Tracked) -> None:
 
 
 def test_the_journal_of_a_job_that_has_no_location_counts_once_it_has_one(world: Tracked) -> None:
-    world.here, here = not_moved("a"), world.here
+    world.here, here = first("a"), world.here
     world.job_stores(8)
     assert world.track().exact == 1
     world.here = here
@@ -88,7 +88,7 @@ def test_the_journal_of_a_job_that_has_no_location_counts_once_it_has_one(world:
 def test_a_journal_of_another_home_stops_a_job_world_a_location(world: Tracked) -> None:
     known = Known(5, replace(named(4), cluster_id="b", topic_id="b/events"))
     assert world.job_state.append_journal(1, 1, journal.opening({STREAM: known}, OUTSIDE, NOW))
-    world.here = not_moved("a")
+    world.here = first("a")
     world.job_stores(8)
     (trouble,) = world.look().troubles.values()
     assert isinstance(trouble, NeedsPerson)
