@@ -4,5 +4,5 @@ In: a configuration, the destination's log, the jobs' stores. Out: a plan with a
 written by compare-and-set, by a plan in the state store that has what they replace.
 
 Other rooms use ``inputs``, ``outside``, ``check``, ``apart`` and ``mirrored``, and ``writing`` with
-``apply``, ``moves`` and ``rollback``. ``passes`` is this room's own.
+``apply``, ``moves`` and ``rollback``. ``checking`` has the steps of a check.
 """

@@ -21,8 +21,8 @@ from reconciler.config.places import server_of
 from reconciler.config.secrets import KNOWN
 from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
-from reconciler.failover.decisions import refuse_several_places
-from reconciler.failover.numbers import job_topics
+from reconciler.failover.checking.decisions import refuse_several_places
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
 from reconciler.failover.unlisted import UnlistedTopics, find_unlisted, refuse_unlisted
 from reconciler.places.common import ReadOnlyStore

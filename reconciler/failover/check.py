@@ -15,19 +15,19 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.failover import positions
-from reconciler.failover.decisions import refuse_several_places, refuse_several_verdicts, refuse_unknown
-from reconciler.failover.gather import (
+from reconciler.failover.checking import positions
+from reconciler.failover.checking.decisions import refuse_several_places, refuse_several_verdicts, refuse_unknown
+from reconciler.failover.checking.gather import (
     GatheredJob,
     JobRows,
     Key,
     gather,
 )
-from reconciler.failover.numbers import read_rows
+from reconciler.failover.checking.numbers import read_rows
+from reconciler.failover.checking.passes import Passes
+from reconciler.failover.checking.questions import questions_of
+from reconciler.failover.checking.rows import job_plan, to_write
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.failover.passes import Passes
-from reconciler.failover.questions import questions_of
-from reconciler.failover.rows import job_plan, to_write
 from reconciler.kafka.engine import EngineSettings
 from reconciler.plan.document import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkRow
@@ -186,7 +186,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
     if any(at.unread_from is not None for at in places):
-        from reconciler.failover import undelivered  # only jobs that come back need it
+        from reconciler.failover.checking import undelivered  # only jobs that come back need it
 
         found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)

@@ -11,8 +11,8 @@ from reconciler.core.text import counted, some
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
+from reconciler.failover.checking.questions import own_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.questions import own_topics
 from reconciler.kafka.mirror.account import (
     GroupAccount,
     PartitionAccount,

@@ -13,7 +13,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.question import NoAnchor
 from reconciler.core.text import counted, some
-from reconciler.failover.numbers import job_topics
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.failover.sinks.judging import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.places.parameters import number_of, suspicious_name

@@ -9,8 +9,8 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.gather import Selected
-from reconciler.failover.rows import Corrections
+from reconciler.failover.checking.gather import Selected
+from reconciler.failover.checking.rows import Corrections
 from reconciler.failover.writing.apply import prepare
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition, Traits

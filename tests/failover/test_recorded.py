@@ -13,7 +13,7 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused, Unreachable
 from reconciler.core.question import TopicPolicy
-from reconciler.failover.recorded import (
+from reconciler.failover.checking.recorded import (
     Basis,
     Gathered,
     JobPlace,

@@ -13,11 +13,11 @@ from reconciler.config.settings import Left
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover import undelivered
 from reconciler.failover.check import check
+from reconciler.failover.checking import undelivered
+from reconciler.failover.checking.undelivered import Mark, in_order
 from reconciler.failover.mirrored import report
 from reconciler.failover.outside import Outside
-from reconciler.failover.undelivered import Mark, in_order
 from reconciler.places.memory import MemoryStore
 from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, TopicPartition

@@ -117,7 +117,7 @@ def text(node: ast.AST) -> str:
 
 ARGUMENTS = {
     *("cli/arguments.py", "cli/page/advice.py"),
-    *("failover/check.py", "failover/decisions.py", "failover/passes.py"),
+    *("failover/checking/decisions.py", "failover/checking/passes.py"),
 }
 """Modules that quote what is given to ``--set``, TOPIC:PARTITION."""
 DATA = {"places/files.py", "places/hbase/flowlet.py", "core/anchors.py"}

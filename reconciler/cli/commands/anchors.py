@@ -36,8 +36,8 @@ from reconciler.core.errors import (
 from reconciler.core.text import counted
 from reconciler.failover import inputs
 from reconciler.failover.apart import read_all
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.failover.inputs import refuse_wrong
-from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import UnlistedTopics, no_rows
 from reconciler.failover.writing.plan_checks import AGAIN
 from reconciler.fileio import FileKind, making, refuse_unwritable, why, write_whole

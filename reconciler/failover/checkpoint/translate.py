@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.json_fields import FieldError
-from reconciler.failover.positions import moves_with_job
+from reconciler.failover.checking.positions import moves_with_job
 from reconciler.failover.sinks.judging import refuse
 from reconciler.places.checkpoint.log import Offsets, by_partition, offsets_text
 from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, Reading, adds_nothing, readings

@@ -21,9 +21,9 @@ from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.failover.check import check
+from reconciler.failover.checking.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.failover.sinks.judging import is_stateful, repeated, rows_or_refusal
 from reconciler.failover.writing.apply import Refusal, prepare, refuse
 from reconciler.failover.writing.plan_checks import (

@@ -17,10 +17,10 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
 from reconciler.core.text import counted
-from reconciler.failover.gather import JobRows, Selected
-from reconciler.failover.numbers import read_numbers
+from reconciler.failover.checking.gather import JobRows, Selected
+from reconciler.failover.checking.numbers import read_numbers
+from reconciler.failover.checking.rows import Corrections, Planned
 from reconciler.failover.outside import Outside
-from reconciler.failover.rows import Corrections, Planned
 from reconciler.failover.writing.moves import Replaced, carry_out, numbers_of, place_of
 from reconciler.failover.writing.plan_checks import (
     AGAIN,

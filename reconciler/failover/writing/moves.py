@@ -19,10 +19,10 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NotCreated, OutcomeUnknown, ReconcilerError
 from reconciler.core.text import counted
-from reconciler.failover.gather import Selected
-from reconciler.failover.numbers import read_numbers
+from reconciler.failover.checking.gather import Selected
+from reconciler.failover.checking.numbers import read_numbers
+from reconciler.failover.checking.recorded import malformed, number_in
 from reconciler.failover.outside import Outside
-from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.plan_checks import anchors_for
 from reconciler.places.registry import traits
 from reconciler.plan.document import PartitionPlan, Plan

@@ -16,9 +16,9 @@ from reconciler.core.anchors import Anchor, Identity, Names, Record, real_topic_
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import Selected
+from reconciler.failover.checking.gather import Selected
+from reconciler.failover.checking.rows import Planned
 from reconciler.failover.outside import Outside
-from reconciler.failover.rows import Planned
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from reconciler.config.file import Job
 from reconciler.config.streams import Naming
 from reconciler.core.errors import NeedsPerson
+from reconciler.failover.checking.recorded import malformed, number_in
 from reconciler.failover.outside import Outside
-from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.moves import keys_left
 from reconciler.places.registry import traits
 from reconciler.ports import TopicPartition

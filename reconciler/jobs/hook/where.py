@@ -22,7 +22,7 @@ from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.question import StartPlace
 from reconciler.core.text import some
-from reconciler.failover.numbers import job_topics
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.unlisted import no_rows
 from reconciler.failover.whereabouts import located

@@ -7,9 +7,9 @@ A job without a location is read as living at its home, in stay 1: that is every
 So its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home,
 or that cluster, was another one when they were made.
 
-A number is noted only if what is recorded says that it is the job's (``failover.recorded``). So an entry adds the
-record before a number, and never changes what the number means: of a number that a mirror has committed, that a table
-has been put back to, or that a driver on another cluster may have written, it lifts no doubt.
+A number is noted only if what is recorded says that it is the job's (``failover.checking.recorded``). So an entry adds
+the record before a number, and never changes what the number means: of a number that a mirror has committed, that a
+table has been put back to, or that a driver on another cluster may have written, it lifts no doubt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
-from reconciler.failover.recorded import (
+from reconciler.failover.checking.recorded import (
     Gathered,
     JobPlace,
     Recorded,

@@ -21,8 +21,8 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.apart import Fuse, StoreFuses, StoresRead, read_stores
 from reconciler.failover.check import Checked
+from reconciler.failover.checking.questions import own_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.questions import own_topics
 from reconciler.jobs.watch.figures import CheckFigures, figures_of
 from reconciler.jobs.watch.readings import LeftCluster, read_beside, read_ends
 from reconciler.kafka.mirror.records import Heartbeats

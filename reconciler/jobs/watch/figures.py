@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import GatheredJob, JobPartition
+from reconciler.failover.checking.gather import GatheredJob, JobPartition
 from reconciler.jobs.watch.readings import Readings
 from reconciler.kafka.mirror.skipped import Gaps
 from reconciler.plan.document import JobPlan, PartitionPlan, StartPolicy

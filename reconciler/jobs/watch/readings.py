@@ -15,7 +15,7 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Withheld
 from reconciler.core.question import latest_possible_ms
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import GatheredJob, JobPartition
+from reconciler.failover.checking.gather import GatheredJob, JobPartition
 from reconciler.kafka.mirror.delivered import MOST_ASKED, lags_ms
 from reconciler.plan.document import JobPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition

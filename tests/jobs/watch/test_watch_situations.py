@@ -11,7 +11,7 @@ from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.gather import GatheredJob
+from reconciler.failover.checking.gather import GatheredJob
 from reconciler.failover.outside import Outside
 from reconciler.jobs.watch.figures import CheckFigures, TopicFigures, figures_of
 from reconciler.jobs.watch.readings import Readings

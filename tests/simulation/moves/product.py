@@ -20,8 +20,8 @@ from reconciler.config.streams import Stream as Topic
 from reconciler.core.anchors import Anchor, Identity, StoredOffset
 from reconciler.core.errors import Changed, Refused, Unreachable
 from reconciler.core.question import TopicPolicy
+from reconciler.failover.checking.recorded import Gathered, JobPlace, Recorded, ends, judge, names_shared
 from reconciler.failover.outside import nothing_recorded
-from reconciler.failover.recorded import Gathered, JobPlace, Recorded, ends, judge, names_shared
 from reconciler.failover.writing.moves import StorePlace
 from reconciler.places.memory import MemoryStore
 from reconciler.ports import Change, TopicPartition, Traits, WriteResult

@@ -11,7 +11,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.failover.recorded import Basis, Recorded, Undecided
+from reconciler.failover.checking.recorded import Basis, Recorded, Undecided
 from reconciler.near import NearTopics
 from reconciler.places.common import join_notes
 from reconciler.places.registry import is_end_of_batch, traits

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
-from reconciler.failover.numbers import job_topics
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.places.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 from reconciler.plan.document import JobPlan, PartitionPlan
 

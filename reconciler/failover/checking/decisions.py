@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from reconciler.config.file import Config, Job
 from reconciler.core.text import some
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.failover.gather import JobPartition
-from reconciler.failover.numbers import job_topics
+from reconciler.failover.checking.gather import JobPartition
+from reconciler.failover.checking.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.failover.passes import names_to_set, topics_there
 from reconciler.plan.document import JobPlan

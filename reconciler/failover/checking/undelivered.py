@@ -32,9 +32,9 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.failover.gather import JobPartition, Key
+from reconciler.failover.checking.gather import JobPartition, Key
+from reconciler.failover.checking.passes import Found, holds_anchor
 from reconciler.failover.outside import LIMIT_S, Outside
-from reconciler.failover.passes import Found, holds_anchor
 from reconciler.kafka import engine
 from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.ports import ClusterInfo, LogReader

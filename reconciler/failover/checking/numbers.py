@@ -14,10 +14,10 @@ from functools import partial
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.failover import recorded
-from reconciler.failover.gather import JobRows, Numbers
+from reconciler.failover.checking import recorded
+from reconciler.failover.checking.gather import JobRows, Numbers
+from reconciler.failover.checking.recorded import JobPlace
 from reconciler.failover.outside import Outside
-from reconciler.failover.recorded import JobPlace
 from reconciler.failover.unlisted import find_unlisted, no_rows, refuse_unlisted
 from reconciler.failover.whereabouts import numbers_on
 from reconciler.kafka.mirror.reading import mirrors_to, of_any_mirror

@@ -33,7 +33,7 @@ from reconciler.core.probes import Withheld
 from reconciler.core.question import Question, possible_time_ms
 from reconciler.core.reconcile import place, place_at_time, reconcile, unresolved_if_unread
 from reconciler.core.verdicts import Finding, MatchedBy, Verdict
-from reconciler.failover.gather import GatheredJob, JobPartition, Key
+from reconciler.failover.checking.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.kafka import engine
 from reconciler.kafka.engine import EngineSettings, Inquiry

@@ -10,10 +10,10 @@ from reconciler.core.question import StartPlace
 from reconciler.core.reconcile import NO_OFFSET
 from reconciler.core.text import counted
 from reconciler.core.verdicts import Finding, Position, Verdict
-from reconciler.failover.decisions import accepts
-from reconciler.failover.gather import GatheredJob, JobPartition, Key, Selected
+from reconciler.failover.checking.decisions import accepts
+from reconciler.failover.checking.gather import GatheredJob, JobPartition, Key, Selected
+from reconciler.failover.checking.passes import Found, is_handed_over, unresolved
 from reconciler.failover.outside import ByHand
-from reconciler.failover.passes import Found, is_handed_over, unresolved
 from reconciler.kafka import engine
 from reconciler.near import NearTopics
 from reconciler.places.registry import traits

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.settings import Config, SearchSettings
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.question import Limits, NoAnchor, Question, StartAt, latest_possible_ms
-from reconciler.failover.gather import JobPartition, Key
+from reconciler.failover.checking.gather import JobPartition, Key
 from reconciler.ports import LogReader, Row
 
 if TYPE_CHECKING:
