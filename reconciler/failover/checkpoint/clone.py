@@ -161,7 +161,7 @@ class _Original:
 
     def copy_of(self, placed: Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
-        found, moved, files = self.found, placed.moved, self.listed.files
+        found, moved, files = self.found, placed.translation, self.listed.files
         edits = tuple(_edits_of(self.tree, moved))
         repeated = repeated_state(files, found.next_batch)
         added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()

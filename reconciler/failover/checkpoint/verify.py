@@ -12,7 +12,6 @@ The copy's manifest gets anchors for its offsets, so that later checks know whic
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,9 +36,6 @@ from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.plan.rows import SinkOutcome, SinkRow
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
-_log = logging.getLogger(__name__)
-
-
 # ---------------------------------------------------------------- where the copy continues
 
 
@@ -51,21 +47,20 @@ class Placed:
     """
 
     job: JobPlan
-    moved: Translation
+    translation: Translation
     repeated_at_most: int
     sinks: int
 
 
 def place(found: Checkpoint, path: str, job: JobPlan, config: Config, outside: Outside) -> Placed:
-    """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
+    """Where the job continues. Raises NeedsPerson where a partition or a sink forbids it, and as ``translate``."""
     (configured,) = config.chosen(job.name)
-    moved = translate(found, job, moved=configured.moved)  # refuses a plan that does not fit, before anything is asked
-    if found.repeats_a_batch:
+    translation = translate(found, job, moved=configured.moved)
+    if found.repeats_a_batch:  # what does not fit was refused, before anything is asked
         job = without_uneven_ends(_with_ends(job, config, configured, outside), uneven_ends(found))
-        moved = translate(found, job, moved=configured.moved)
-    sinks = _compare_with_sinks(configured, job, found, moved, path)
-    policy = config.policy.start
-    placed = _repeat_whole_or_empty(found, job, moved, sinks, policy, lives_there=configured.moved)
+        translation = translate(found, job, moved=configured.moved)
+    sinks = _compare_with_sinks(configured, job, found, translation, path)
+    placed = _repeat_whole_or_empty(found, job, translation, sinks, config.policy.start)
     return Placed(*placed, sinks=len(sinks))
 
 
@@ -108,12 +103,12 @@ def _refuse_added(job: JobPlan, reader: LogReader) -> None:
 
 
 def _compare_with_sinks(
-    configured: Job, job: JobPlan, found: Checkpoint, moved: Translation, path: str
+    configured: Job, job: JobPlan, found: Checkpoint, translation: Translation, path: str
 ) -> tuple[SinkRow, ...]:
     """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
     if not configured.sinks:
         return ()
-    at_most = unproven(found, moved, job, decided=[row for row in job.partitions if row.set_by_hand])
+    at_most = unproven(found, translation, job, decided=[row for row in job.partitions if row.set_by_hand])
     again = repeated(job)
     again = replace(again, of_batch=max(again.of_batch, at_most))
     return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
@@ -122,11 +117,9 @@ def _compare_with_sinks(
 def _repeat_whole_or_empty(
     found: Checkpoint,
     job: JobPlan,
-    moved: Translation,
+    translation: Translation,
     sinks: Sequence[SinkRow],
     policy: StartPolicy,
-    *,
-    lives_there: bool,
 ) -> tuple[JobPlan, Translation, int]:
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
 
@@ -135,16 +128,16 @@ def _repeat_whole_or_empty(
     and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
     where a partition must not start, or the batch cannot be empty.
     """
-    at_most, sent_again = unproven(found, moved, job), sum(records_again_after_end(row) for row in job.partitions)
+    at_most, sent_again = unproven(found, translation, job), sum(records_again_after_end(row) for row in job.partitions)
     refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
     batch = -1 if found.last is None else found.last.batch
     if at_most and sinks and all(row.last_taken != batch for row in sinks):
         job = job.without_ends
-        moved = translate(found, job, moved=lives_there, empty=True)
-        at_most = unproven(found, moved, job)
+        translation = translate(found, job, moved=translation.lives_there, empty=True)
+        at_most = unproven(found, translation, job)
     refuse_undecided(job, policy)
     was_put_out = not sinks or not all(_lacks(row, batch) for row in sinks)
-    return job, moved, at_most + sent_again if was_put_out else 0
+    return job, translation, at_most + sent_again if was_put_out else 0
 
 
 def _stopping_anyway(job: JobPlan) -> Iterable[PartitionPlan]:
@@ -156,14 +149,15 @@ def _lacks(row: SinkRow, batch: int) -> bool:
     return row.outcome is SinkOutcome.OPEN or (row.last_taken is not None and row.last_taken < batch)
 
 
-def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
+def unproven(found: Checkpoint, translation: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
     """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
 
     Those of the partitions that the operator has ``decided`` do not count.
     """
     ends = [row for row in job.partitions if row.position == END and row.finding is Verdict.EXACT]
-    proven = {(row.topic if moved.lives_there else row.source_topic, row.partition) for row in (*ends, *decided)}
-    sources = (*moved.sources, *moved.later)
+    there = translation.lives_there
+    proven = {(row.topic if there else row.source_topic, row.partition) for row in (*ends, *decided)}
+    sources = (*translation.sources, *translation.later)
     starts: dict[tuple[str, tuple[str, int]], int] = {}
     count = 0
     for each in readings(found):  # of each source, the start first
