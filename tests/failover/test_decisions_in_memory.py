@@ -7,9 +7,10 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Finding, Skips, Verdict
-from reconciler.failover.check import Checked, _row, check
+from reconciler.failover.check import Checked, check
 from reconciler.failover.checking.decisions import SeveralJobs
 from reconciler.failover.checking.gather import JobPartition, Selected
+from reconciler.failover.checking.rows import _row
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.kafka.engine import SearchResult
 from reconciler.plan.costs import outcome

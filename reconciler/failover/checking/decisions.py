@@ -9,8 +9,8 @@ from reconciler.core.text import some
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.checking.gather import JobPartition
 from reconciler.failover.checking.numbers import job_topics
+from reconciler.failover.checking.passes import names_to_set, topics_there
 from reconciler.failover.outside import ByHand, WrongDecision
-from reconciler.failover.passes import names_to_set, topics_there
 from reconciler.plan.document import JobPlan
 
 MOST_NAMES = 20

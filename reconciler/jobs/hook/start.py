@@ -331,7 +331,8 @@ def _refuse_older_store(place: Place, state: JobState, folder: Path) -> None:
         f'Job "{name}" was last started here in stay {last.stay}, on {last.cluster}, and {state.store.shown} '
         f"{knows}: it is another state store, or an old copy of it.",
         hint="Do not start the job. Mount or restore the newest state store. Only if that is lost for good: record "
-        f"where the job lives (reconciler move --to), then remove {kept.starts_of(folder.absolute(), name)}",
+        f"where the job lives ({state.command('move', '--to', 'CLUSTER')}), then remove "
+        f"{kept.starts_of(folder.absolute(), name)}",
     )
 
 

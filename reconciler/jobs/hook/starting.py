@@ -140,7 +140,8 @@ def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, st
     if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
         raise ConfigError(
             f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
-            hint="Leave out --set, --set-time and --accept; or move the job first: reconciler move --to CLUSTER.",
+            hint="Leave out --set, --set-time and --accept; or move the job first: "
+            + start.state.command("move", "--to", "CLUSTER"),
         )
     _refuse_running(start)  # before its group's offsets are read: a member that leaves may commit until then
     outside = replace(outside, open_store=_opener(start, outside))

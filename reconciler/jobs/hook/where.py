@@ -121,7 +121,7 @@ def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[Top
     if config.source is None:
         raise ConfigError(
             f'Job "{job.name}" lives on {config.here}, and {cluster_table(config.here)} bootstrap_servers is missing.',
-            hint="Add it. If that cluster is lost, move the job: reconciler move --to CLUSTER.",
+            hint="Add it. If that cluster is lost, move the job with move --to.",
         )
     rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
     if bad := next((row.malformed for row in rows.values() if row.malformed is not None), None):
