@@ -18,7 +18,7 @@ IN_CALL = sorted(
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}
 LABELS = {
     "search.py": ("F", "T", "W"),
-    "mirrored.py": ("S", "U", "B", "C", "T", "O"),
+    "mirrored/by_pairs.py": ("S", "U", "B", "C", "T", "O"),
 }
 
 
