@@ -104,6 +104,7 @@ def test_all_rows_of_a_group_are_found_in_whatever_topics_they_are(monkeypatch):
 
     monkeypatch.setattr(Connection, "await_answer", lambda *_: None)
     monkeypatch.setattr(requests, "_described_group", lambda *_: None)
+    monkeypatch.setattr(requests, "AT_ONCE", 3)
     cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = cluster.list_topics(timeout=30).brokers.values()
     for topic in ("a.events", "views"):
