@@ -231,7 +231,7 @@ def load_known(fields: object) -> Known[Anchor]:
     if not isinstance(fields, dict):
         raise FieldError("streams", "has a partition that is not an object")
     json_fields.no_unknown(fields, _KNOWN)
-    has_record = not anchor_fields.SHORT.all.isdisjoint(fields)
+    has_record = not _RECORD.isdisjoint(fields)
     return Known(
         json_fields.required(json_fields.integer(fields, "number", low=0), "number"),
         anchor_fields.load(fields, anchor_fields.SHORT) if has_record else None,
@@ -241,5 +241,6 @@ def load_known(fields: object) -> Known[Anchor]:
 
 
 _FIELDS = frozenset(("format", "run", "at_ms", "streams", "full", "closed_by", "nonce"))
-_KNOWN = frozenset(("number", "again", "older")) | anchor_fields.SHORT.all
+_RECORD = anchor_fields.SHORT.all
+_KNOWN = frozenset(("number", "again", "older")) | _RECORD
 _END = "end"
