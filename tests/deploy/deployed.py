@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.state.jobs import JobState
@@ -110,6 +111,10 @@ class Deployed:
         return file.read_text().splitlines() if file.exists() else []
 
     @property
+    def start(self) -> dict[str, Any]:
+        """What the newest start of the job was given."""
+        return dict(json.loads((self.world.folder / "start").read_text()))
+
+    @property
     def started_at_the_right_offsets(self) -> bool:
-        start = json.loads((self.world.folder / "start").read_text())
-        return start["offsets"] == {self.world.mirrored: {"0": self.world.offset_of(LAST) + 1}}
+        return self.start["offsets"] == {self.world.mirrored: {"0": self.world.offset_of(LAST) + 1}}

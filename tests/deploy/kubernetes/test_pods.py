@@ -22,22 +22,35 @@ from tests.world import World
 pytestmark = pytest.mark.system
 
 PUSHGATEWAY = "pushgateway.monitoring:9091"
-DATABASE = "postgresql://reconciler@ops-db/reconciler"
+STATE = "files:s3://clicks-state/reconciler"
+OFFSETS = "checkpoint:s3a://clicks-data/checkpoints/clicks"
+FOLDERS = DEPLOY / "kubernetes"
 
 
 def documents(name: str) -> dict[str, dict[str, Any]]:
-    """A manifest's documents by their kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())}
+    """What kustomize makes of a folder, by kind. A folder above another one has no Job of its own."""
+    made = yaml.safe_load((FOLDERS / name / "kustomization.yaml").read_text())
+    found: dict[str, dict[str, Any]] = {}
+    for resource in made["resources"]:
+        if resource.startswith("../"):
+            found |= documents(resource.removeprefix("../"))
+            del found["Job"]
+        else:
+            found |= {each["kind"]: each for each in yaml.safe_load_all((FOLDERS / name / resource).read_text())}
+    for each in made.get("configMapGenerator", []):
+        data = {file: (FOLDERS / name / file).read_text() for file in each["files"]}
+        found["ConfigMap"] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": each["name"]}, "data": data}
+    return found
 
 
 def pod_of_the_job() -> dict[str, Any]:
-    spec = documents("hook-init-container.yaml")["Job"]["spec"]["template"]["spec"]
+    spec = documents("base")["Job"]["spec"]["template"]["spec"]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks"}, "spec": spec}
 
 
 def pod_of_the_driver() -> dict[str, Any]:
     """The operator's pod for the application: it has a volume only if the driver mounts it."""
-    application = documents("spark-application.yaml")["SparkApplication"]["spec"]
+    application = documents("spark-operator")["SparkApplication"]["spec"]
     driver = application["driver"]
     mounted = {mount["name"] for mount in driver["volumeMounts"]}
     main = {
@@ -58,7 +71,7 @@ def pod_of_the_driver() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks-driver"}, "spec": spec}
 
 
-PODS = {"hook-init-container.yaml": pod_of_the_job, "spark-application.yaml": pod_of_the_driver}
+PODS = {"base": pod_of_the_job, "spark-operator": pod_of_the_driver}
 
 
 # ---------------------------------------------------------------- running a pod
@@ -105,9 +118,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def deployed(name: str, gateway: Gateway, world: World) -> Deployed:
-    place = world.folder / "at" / "state"
-    there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}", DATABASE: f"sqlite:///{place}/state.db"}
-    deployed = Deployed(world, places=("/config", "/state", "/handoff", "/app"), more=there)
+    place = f"sqlite:///{world.folder}/at"
+    there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}", STATE: f"{place}/state.db"}
+    deployed = Deployed(world, places=("/config", "/handoff", "/app"), more={**there, OFFSETS: f"{place}/offsets.db"})
     text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
     deployed.configure(text, deployed.path("/config/reconciler.toml"))
     deployed.path("/handoff").mkdir()
@@ -120,7 +133,7 @@ def run(pod: dict[str, Any], deployed: Deployed) -> tuple[str, int]:
     assert spec["restartPolicy"] == "Never"
     for container in [*spec["initContainers"], *spec["containers"]]:
         words = [deployed.moved(word) for word in [*container["command"], *container.get("args", [])]]
-        names = {each["name"]: deployed.moved(each["value"]) for each in container.get("env", [])}
+        names = {each["name"]: deployed.moved(each["value"]) for each in container["env"] if "value" in each}
         ended = subprocess.run(words, env={**deployed.environment, **names}, timeout=LIMIT_S, check=False)
         if ended.returncode != 0:
             break
@@ -131,12 +144,27 @@ def test_a_pods_job_is_started_or_not_as_the_hook_says(name: str, deployed: Depl
     deployed.world.deliver(8)
     deployed.needs_a_person()
     assert run(PODS[name](), deployed) == ("hook", 4)
-    assert (deployed.starts, list(deployed.path("/handoff").iterdir())) == ([], [])
+    assert (deployed.starts, deployed.path("/handoff/start.json").exists()) == ([], False)
     deployed.may_start()
     assert run(PODS[name](), deployed)[1] == 0
     assert deployed.starts == [str(deployed.path("/app/clicks.py"))]
     assert deployed.started_at_the_right_offsets
     assert gateway.exit_codes() == [4, 0]
+
+
+def test_a_move_changes_no_manifest(name: str, deployed: Deployed) -> None:
+    """The same pod with the same ConfigMap starts the job on the other cluster: for one job as for forty."""
+    state = deployed.world.folder / "at" / "state.db"
+    deployed.world.deliver(8)
+    deployed.may_start()
+    deployed.moves(state, to=None)
+    assert run(PODS[name](), deployed)[1] == 0
+    assert deployed.start["cluster"] == "a"
+    move = ["reconciler", "move", "--config", str(deployed.path("/config/reconciler.toml")), "--to", "b", "--yes"]
+    assert subprocess.run(move, env=deployed.environment, timeout=LIMIT_S, check=False).returncode == 0
+    assert run(PODS[name](), deployed)[1] == 0
+    assert deployed.start["cluster"] == "b"
+    assert deployed.started_at_the_right_offsets
 
 
 def test_no_job_is_started_after_a_hook_that_failed(name: str, deployed: Deployed) -> None:
@@ -147,7 +175,7 @@ def test_no_job_is_started_after_a_hook_that_failed(name: str, deployed: Deploye
 
 def action_of_the_job(code: int, *, disrupted: bool = False) -> str:
     """What Kubernetes does after a pod whose hook ended so: the action of the first rule that fits, else Count."""
-    for rule in documents("hook-init-container.yaml")["Job"]["spec"]["podFailurePolicy"]["rules"]:
+    for rule in documents("base")["Job"]["spec"]["podFailurePolicy"]["rules"]:
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions", [])
         assert (codes is None) != (conditions == [])
         if codes is not None:
@@ -168,14 +196,14 @@ def test_the_job_is_given_up_when_starting_again_would_not_help(code: int, given
 def test_a_drained_node_takes_none_of_the_jobs_retries() -> None:
     """They are counted over the Job's whole life, which is the streaming job's."""
     assert action_of_the_job(143, disrupted=True) == "Ignore"
-    spec = documents("hook-init-container.yaml")["Job"]["spec"]
+    spec = documents("base")["Job"]["spec"]
     assert spec["template"]["spec"]["restartPolicy"] == "Never", "the API server takes a podFailurePolicy with no other"
     assert spec["backoffLimit"] >= 20
 
 
 def test_the_operator_submits_again_a_number_of_times() -> None:
     """It goes by no exit code, so the number has to end it; but it counts over the application's whole life."""
-    again = documents("spark-application.yaml")["SparkApplication"]["spec"]["restartPolicy"]
+    again = documents("spark-operator")["SparkApplication"]["spec"]["restartPolicy"]
     assert again["type"] == "OnFailure"
     assert 10 <= again["onFailureRetries"] <= 50
     assert again["onFailureRetryInterval"] > 0
