@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reconciler.config.addresses import LOCAL, not_installed, not_set_up, scheme_of_path, without_secrets
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import is_folder, name_new, not_a_folder, refuse_dangling, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting
 
@@ -41,11 +41,11 @@ CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 """Object stores that create a file in one request, and only if it does not exist; Azure's as of adlfs 2026.8."""
 _NO_LOGIN = frozenset(
     {
-        *("NoCredentialsError", "PartialCredentialsError"),  # botocore's
-        *("DefaultCredentialsError", "RefreshError"),  # google-auth's
-        "ClientAuthenticationError",  # Azure's
+        *("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"),
+        *("RefreshError", "ClientAuthenticationError"),
     }
 )
+"""Errors of botocore, google-auth and Azure's clients."""
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 _locks: dict[str, threading.Lock] = {}
 """By URL: two stores of this process that open one folder share its lock."""
@@ -316,13 +316,6 @@ class SharedFolder:
         try:
             with waiting(self.shown, for_seconds(TIMEOUT_S)):
                 return opened() if self._protocol == "memory" else in_time(opened, TIMEOUT_S)
-        except FileNotFoundError as err:
-            if not changes:
-                raise
-            what = f"the bucket of {self.shown}" if self._protocol in CONDITIONAL else self.shown
-            raise Refused(
-                f"Could not {changes}: {what} does not exist.", hint="Make it, or find out what removed it."
-            ) from err
         except (FileExistsError, ConfigError):
             raise
         except ImportError as err:
@@ -331,14 +324,22 @@ class SharedFolder:
             why = f"no answer in {TIMEOUT_S:g} s"
             raise self._failure(why, f"there was {why} to the request to {changes}" if changes else None) from err
         except Exception as err:  # every file system has errors of its own
-            why = one_line(err)
-            if is_denied(err):
-                raise Refused(
-                    f"The files in {self.shown} may not be used by this user: {why}.",
-                    hint="Ask for that permission, or correct the credentials.",
-                ) from err
-            in_doubt = changes and not _not_connected(err)
-            raise self._failure(why, f"the request to {changes} failed ({why})" if in_doubt else None) from err
+            if isinstance(err, FileNotFoundError) and not changes:
+                raise
+            raise self._judged(err, changes) from err
+
+    def _judged(self, err: Exception, changes: str | None) -> ReconcilerError:
+        why = one_line(err)
+        if is_denied(err):
+            return Refused(
+                f"The files in {self.shown} may not be used by this user: {why}.",
+                hint="Ask for that permission, or correct the credentials.",
+            )
+        if changes and (isinstance(err, FileNotFoundError) or _status(err) == 404):  # adlfs has only the status
+            what = f"the bucket of {self.shown}" if self._protocol in CONDITIONAL else self.shown
+            return Refused(f"Could not {changes}: {what} does not exist.", hint="Make it, or find out what removed it.")
+        in_doubt = changes and not _not_connected(err)
+        return self._failure(why, f"the request to {changes} failed ({why})" if in_doubt else None)
 
     def _failure(self, why: str, in_doubt: str | None) -> Unreachable | OutcomeUnknown:
         """The error for a failed request; ``in_doubt`` says why a change may have happened; None if none can."""
@@ -370,11 +371,15 @@ def _write(fs: Any, path: str, data: bytes) -> None:
 
 def is_denied(error: BaseException) -> bool:
     """True if the file system wants a login, another one, or more rights for it."""
-    status = getattr(getattr(error, "response", None), "status_code", getattr(error, "code", None))
-    if isinstance(error, PermissionError) or status in (401, 403) or type(error).__name__ in _NO_LOGIN:
+    if isinstance(error, PermissionError) or _status(error) in (401, 403) or type(error).__name__ in _NO_LOGIN:
         return True
     # gcsfs and adlfs say it by their text alone.
     return str(error).startswith("Forbidden: ") or (isinstance(error, ValueError) and "credentials" in str(error))
+
+
+def _status(error: BaseException) -> object:
+    """The status of HTTP that an error is about, if it says so."""
+    return getattr(getattr(error, "response", None), "status_code", getattr(error, "code", None))
 
 
 def _not_connected(error: BaseException) -> bool:
