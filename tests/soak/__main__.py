@@ -27,7 +27,7 @@ def soak(folder: Path, seed: int, count: int, policy: Policy, *, with_faults: bo
         sink, state = (stack.enter_context(PostgresServer(folder / name)) for name in ("sink", "state"))
         jobs = Jobs(folder, sink.url())
         stack.callback(jobs.close)
-        story = Soak(Estate(folder, kafka_jars(lambda _: None), state, stack, policy, offset_syncs=seed % 2 == 1), jobs)
+        story = Soak(Estate(folder, kafka_jars(lambda _: None), state, stack, policy), jobs)
         stack.callback(story.close)
         story.begin()
         for line in story.play(moves(seed, count, with_faults=with_faults)):

@@ -64,8 +64,6 @@ class Estate:
     state: PostgresServer
     until_the_end: ExitStack
     policy: Policy = "default"
-    offset_syncs: bool = True
-    """Whether the mirrors say which offsets correspond."""
     active: str = "a"
     produced: list[str] = field(default_factory=list)
     partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ab", PARTITIONS))
@@ -132,8 +130,7 @@ class Estate:
         """
         source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
         name = f"{cluster}-{next(self._mirror_numbers)}"
-        syncs = dict.fromkeys(("emit.offset-syncs.enabled", "emit.checkpoints.enabled"), str(self.offset_syncs).lower())
-        own = {**_MIRROR, **syncs, f"{target.name}.bootstrap.servers": self.links[target.name].address}
+        own = {**_MIRROR, f"{target.name}.bootstrap.servers": self.links[target.name].address}
         mirror = MirrorMaker(
             source,
             target,
