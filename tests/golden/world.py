@@ -27,6 +27,8 @@ _DURATION = re.compile(r"^(reconciler_\w*(?:duration|held_back)_seconds\w*(?:\{[
 _ENDED = re.compile(r"^(reconciler_hook_timestamp_seconds\{[^}]*\}) \S+$", re.M)
 _HASH = re.compile(r"\b(?!0{64})[0-9a-f]{64}\b")
 _CAUSE = re.compile(r"(?<= s) \((?:[^()]|\([^()]*\))*\)(?=[.;])")
+_CHOICES = re.compile(r"\(choose from [^)]*\)")
+"""Python 3.12 and later do not quote them."""
 _LOGGED = re.compile(r'"time": "[\d-]{10}T[\d:]{8}"(?=, "level")')
 _STATE_ID = re.compile(r"(?<=its id begins with )\w{8}")
 
@@ -129,6 +131,7 @@ class World:
         text = text.replace(str(self.folder.resolve()), "<TMP>").replace(str(self.folder), "<TMP>")
         text = _STATE_ID.sub("<ID>", text)
         text = _LOGGED.sub('"time": "<TIME>"', text)
+        text = _CHOICES.sub(lambda found: found[0].replace("'", ""), text)
         return _ENDED.sub(r"\1 <TIME>", _DURATION.sub(_hidden, text))
 
     # ------------------------------------------------------------ what was written

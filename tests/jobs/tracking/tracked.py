@@ -12,7 +12,7 @@ from reconciler.failover.outside import Outside
 from reconciler.jobs.tracking.journals import JobReport, Located
 from reconciler.jobs.tracking.track import Round, SourceSide, Tracker
 from reconciler.places.memory import MemoryStore
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, groups_of
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
@@ -57,6 +57,9 @@ class TroubledStore:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         self._trouble.at(f"read {self._name}")
         return self._store.read(group, topics)
+
+    def groups(self) -> list[str]:
+        return groups_of(self._store) or []
 
     def close(self) -> None:
         self._closed.append(self._name)
