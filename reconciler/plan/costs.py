@@ -25,6 +25,11 @@ def records_of_empty_batch(row: PartitionPlan) -> int:
     return 0 if is_proven else row.replay_at_most or 0
 
 
+def records_of_batch(row: PartitionPlan) -> int:
+    """The most records of a repeated batch that may come again in later ones; 0 for all rows but its ends."""
+    return records_again_after_end(row) + records_of_empty_batch(row)
+
+
 def replay_total(plan: Plan) -> str:
     """The replay over all partitions, as text."""
     return replay_sum(row for job in plan.jobs for row in job.partitions)

@@ -19,12 +19,14 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NotCreated, OutcomeUnknown, ReconcilerError
 from reconciler.core.text import counted
+from reconciler.core.verdicts import Position
 from reconciler.failover.checking.gather import Selected
 from reconciler.failover.checking.numbers import read_numbers
 from reconciler.failover.checking.recorded import malformed, number_in
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.plan_checks import anchors_for
 from reconciler.places.registry import traits
+from reconciler.plan.costs import records_of_batch
 from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, TopicPartition, Traits
 from reconciler.state import locations, moving
@@ -201,19 +203,23 @@ def _now(here: Location) -> str:
 
 
 def numbers_of(plan: Plan, job: Job, config: Config, stay: int, replaced: Mapping[TopicPartition, Replaced]) -> Numbers:
-    """The plan's numbers of one job, as the state store keeps them."""
-    streams = config.topics.naming.by_name(job.streams, config.there)
+    """The plan's numbers of one job, as the state store keeps them.
+
+    What a begun batch may have written comes again behind the number, too: the stay's bound has both.
+    """
+    streams, planned = config.topics.naming.by_name(job.streams, config.there), plan.job(job.name)
+    of_batch = {row.key: records_of_batch(row) for row in planned.partitions if row.position == Position.END}
     rows = {}
-    for row in plan.job(job.name).starts.partitions:
+    for row in planned.starts.partitions:
         stream = streams.get(row.topic)
         if row.resume_offset is not None and stream is not None:
             at = StreamPartition(stream.topic, stream.origin, row.partition)
-            rows[at] = Planned(row.key, _row(row, replaced.get(row.key), plan.cluster_id))
+            rows[at] = Planned(row.key, _row(row, of_batch.get(row.key, 0), replaced.get(row.key), plan.cluster_id))
     leaves = plan.destination_name if job.moved else plan.source_name  # a correction where it lives leaves nothing
     return Numbers(leaves, stay, plan.destination_name, rows, plan.sha256)
 
 
-def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[Anchor]:
+def _row(row: PartitionPlan, of_batch: int, was: Replaced | None, cluster_id: str) -> PlanRow[Anchor]:
     assert row.resume_offset is not None, "numbers_of leaves out the others"
     was = was or Replaced(row.stored_offset, None, None)
     record, older = was.record, was.older
@@ -221,7 +227,8 @@ def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[A
         record, older = _named_by(row, cluster_id), 0
     left = was.left or Stored(max(row.stored_offset or 0, 0), None, 0, 0)
     left = replace(left, ahead=max(left.ahead, left.again))
-    return PlanRow(row.resume_offset, record, row.replay_at_most or 0, older, frozenset({was.under_key}), left)
+    again = (row.replay_at_most or 0) + of_batch
+    return PlanRow(row.resume_offset, record, again, older, frozenset({was.under_key}), left)
 
 
 def _named_by(row: PartitionPlan, cluster_id: str) -> Anchor:

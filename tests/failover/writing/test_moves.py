@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import pytest
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, replaced_by
 from reconciler.failover.writing.moves import Copied, begin, carry_out, finish, numbers_of, place_of, roll_back
@@ -131,6 +132,15 @@ def test_a_move_is_recorded_before_and_after_its_write_with_what_it_replaces(mov
     (opened,) = move.state.newest(2)
     record = opened.numbers[AT].record
     assert (opened.numbers[AT].number, record and record.offset, record and record.cluster_id) == (4, 3, "b")
+
+
+def test_the_stay_counts_what_a_batch_that_is_repeated_empty_may_have_written(move: Move) -> None:
+    (job,) = move.plan.jobs
+    (row,) = job.partitions
+    end = replace(row, position=Position.END, finding=Verdict.EARLY, replay_at_most=5)
+    rows = (replace(row, position=Position.START, replay_at_most=2), end)
+    plan = replace(move.plan, jobs=(replace(job, partitions=rows),))
+    assert numbers_of(plan, move.job, move.config, 1, {}).rows[AT].row.again == 2 + 5
 
 
 def test_apply_moves_a_job_that_has_no_location_from_its_home(move: Move) -> None:
