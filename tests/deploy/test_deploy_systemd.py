@@ -170,6 +170,8 @@ class Unit:
             file.write_text(text)
             file.chmod(0o755)
         self.configured()
+        self.job.moves(root / "srv/clicks/state.db")
+        self.job.world.address = f"sqlite:///{root}/srv/clicks/offsets.db"  # the world outside writes to it
         shutil.copy(DEPLOY / "systemd" / self.name, root / "etc/systemd/system")
         drop_in = root / "etc/systemd/system" / f"{self.name}.d"
         drop_in.mkdir(exist_ok=True)
@@ -178,15 +180,13 @@ class Unit:
         self.systemd.run("systemctl", "daemon-reload", check=True)
 
     def configured(self, bootstrap: str | None = None) -> None:
-        """The example's configuration, for this cluster; and the store, which the world outside writes to."""
+        """The example's configuration, for this cluster."""
         world, root = self.job.world, self.systemd.root
         text = (DEPLOY / "reconciler.toml").read_text().replace("kafka-b:9092", bootstrap or world.cluster.bootstrap)
         text = text.replace('["events"]', f'["{world.topic}"]').replace(
             'name = "clicks"', f'name = "clicks"\ngroup = "{world.group}"'
         )
         (root / "etc/clicks/reconciler.toml").write_text(text)
-        self.job.moves(root / "srv/clicks/state.db")
-        world.address = f"sqlite:///{root}/srv/clicks/offsets.db"
 
     def start(self) -> None:
         self.systemd.run("systemctl", "reset-failed", self.name)
