@@ -6,11 +6,10 @@ import base64
 import io
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
+
+from tests.serving import Answering, Serving
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 LOGIN = "reader:a-secret-word"
@@ -57,14 +56,14 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-class SchemaRegistry:
+class SchemaRegistry(Serving):
     """While the ``with`` block lasts, it answers at ``url``. ``asked`` are the paths, in order."""
 
     def __init__(self, *, login: str | None = None, status: int = 200) -> None:
         self.asked: list[str] = []
         registry = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_GET(self) -> None:
                 path = re.sub(r"\?.*", "", self.path)
                 registry.asked.append(path)
@@ -74,26 +73,10 @@ class SchemaRegistry:
                 elif path not in ANSWERS:
                     code = 404
                 body = b"<html>" if status == 404 else json.dumps(answer).encode()
-                self.send_response(code)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(code, body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
+        self.url = self.address
 
 
 def _basic(login: str) -> str:

@@ -9,23 +9,22 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import time
 import urllib.request
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tests.serving import Answering, Serving
+
 ISSUER, AUDIENCE, KEY_ID = "https://identity.example", "kafka", "one"
 
 
-class Tokens:
+class Tokens(Serving):
     """The provider: while the ``with`` block lasts, it answers at ``url``."""
 
     def __init__(self, user: str, secret: str) -> None:
@@ -35,36 +34,19 @@ class Tokens:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         provider = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"] or 0)).decode())
                 known = self.headers["Authorization"] == f"Basic {_basic(user, secret)}"
                 answer = provider._token(form.get("scope", [""])[0]) if known else {"error": "invalid_client"}
                 body = json.dumps(answer).encode()
-                self.send_response(200 if known else 401)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(200 if known else 401, body)
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/token"
+        return f"{self.address}/token"
 
     def write_keys(self, path: Path) -> None:
         numbers = self._key.public_key().public_numbers()
