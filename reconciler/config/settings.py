@@ -124,12 +124,14 @@ class PolicySettings:
 class Left:
     """Where a job was in a partition when it left a cluster, with the record before it.
 
-    It had processed all records before ``offset`` at its last stay there, and at most up to ``furthest`` at any.
+    It had processed all records before ``offset`` at its last stay there, and at most up to ``furthest`` at any. Its
+    number on the cluster where it lives, less ``base``, says how many records it has read elsewhere since.
     """
 
     offset: int
     furthest: int
     anchor: Anchor | None
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

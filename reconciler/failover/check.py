@@ -185,7 +185,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     questions = questions_of(config, places, cluster.cluster_id, reader, outside.now_ms())
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
-    if any(at.unread_from is not None for at in places):
+    if any(at.left is not None for at in places):
         from reconciler.failover.checking import undelivered  # only jobs that come back need it
 
         found |= undelivered.find_undelivered(config, outside, cluster, places, questions, found)

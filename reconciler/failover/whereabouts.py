@@ -148,18 +148,19 @@ def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, 
     """Where the job was when it left the cluster that ``config`` leads to."""
     naming, found = config.topics.naming, dict[TopicPartition, Left]()
     for _, plan in sorted(plans.items()):
-        for at, each in plan.rows.items() if plan.leaves == config.there else ():
+        for at, each in plan.rows.items():
             key = TopicPartition(naming.name_on(Stream(at.topic, at.origin), config.there), at.partition)
-            left = each.row.left
-            furthest = max(left.furthest, found[key].furthest if _is_as_before(found.get(key), left) else 0)
-            found[key] = Left(left.number, furthest, left.record)
+            before, left = found.get(key), each.row.left
+            if plan.leaves == config.there:
+                furthest = max(left.furthest, before.furthest if before and _is_as_before(before, left) else 0)
+                found[key] = Left(left.number, furthest, left.record, each.row.number)
+            elif before is not None and before.base is not None:  # from one cluster to another, or within one
+                found[key] = replace(before, base=each.row.number - (left.number - before.base))
     return found
 
 
-def _is_as_before(before: Left | None, left: Stored[Anchor]) -> bool:
+def _is_as_before(before: Left, left: Stored[Anchor]) -> bool:
     """True if the earlier stay on that cluster had the same numbering: the topic was not recreated since."""
-    if before is None:
-        return False
     anchor, record = before.anchor, left.record
     if anchor is None or record is None or None in (anchor.cluster_id, record.cluster_id):
         return True

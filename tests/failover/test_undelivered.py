@@ -1,4 +1,4 @@
-"""On the way back under one name, no record that the other cluster never got is passed over."""
+"""On the way back, no record that the other cluster never got is passed over."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ bootstrap_servers = "a"
 [clusters.b]
 bootstrap_servers = "b"
 [topics]
-policy = "identity"
+policy = "{policy}"
 [[jobs]]
 name = "clicks"
 home = "a"
@@ -40,27 +40,33 @@ offsets = "memory:"
 """
 
 
-def logged(name: str) -> MemoryLog:
+def logged(name: str, topic: str = "events") -> MemoryLog:
     log = MemoryLog(name)
-    log.create("events", 1)
+    log.create(topic, 1)
     return log
 
 
 @dataclass
 class World:
-    """One topic under one name. The job left a at ``left``, and lives on b; the mirror runs from b to a."""
+    """One topic. The job left a at ``left``, to resume on b at ``began``, where it lives."""
 
     folder: Path
+    policy: str = "identity"
     a: MemoryLog = field(default_factory=lambda: logged("a"))
     b: MemoryLog = field(default_factory=lambda: logged("b"))
     left: int = 10
+    began: int | None = None
 
     def write(self, log: MemoryLog, numbers: Iterable[int]) -> None:
         for number in numbers:
             self.at(log).append(NOW - 1_000_000 + number, b"k", b"%d" % number)
 
     def at(self, log: MemoryLog) -> MemoryPartition:
-        return log.partition("events", 0)
+        return log.partition(self.stored_as if log is self.b else "events", 0)
+
+    @property
+    def stored_as(self) -> str:
+        return "events" if self.policy == "identity" else "a.events"
 
     def back(self, open_left: Callable[[], MemoryLog] | None = None) -> PartitionPlan:
         """The row of a move to a, of a job that has read all of b."""
@@ -70,13 +76,15 @@ class World:
 
     def moving_back(self, open_left: Callable[[], MemoryLog] | None = None) -> tuple[Config, Outside]:
         path = self.folder / "reconciler.toml"
-        path.write_text(TEXT)
+        path.write_text(TEXT.format(policy=self.policy))
         config = load_config(path, {}).between("b", "a")
         last = self.at(self.b).records[-1]
-        own = RECORD_TIME_ONLY.anchor_of(last, cluster_id="b", topic_id="b/events")
-        store = MemoryStore("clicks")
-        store.write(GROUP, [Change(EVENTS, None, StoredOffset(last.offset + 1, own, NOW))], reason="", now_ms=NOW)
-        job = replace(config.jobs[0], group=GROUP, moved=False, left={EVENTS: Left(self.left, self.left, None)})
+        own = RECORD_TIME_ONLY.anchor_of(last, cluster_id="b", topic_id=f"b/{self.stored_as}")
+        store = MemoryStore(str(self.folder))
+        stored = StoredOffset(last.offset + 1, own, NOW)
+        store.write(GROUP, [Change(TopicPartition(self.stored_as, 0), None, stored)], reason="", now_ms=NOW)
+        left = Left(self.left, self.left, None, self.began)
+        job = replace(config.jobs[0], group=GROUP, moved=False, left={EVENTS: left})
         config = replace(config, jobs=(job,))
         outside = Outside(self.a, lambda _: store, lambda: 0.0, lambda: NOW, open_left=open_left or (lambda: self.b))
         return config, outside
@@ -160,6 +168,90 @@ def test_no_more_than_some_records_are_compared(world: World, monkeypatch: pytes
     monkeypatch.setattr(undelivered, "MOST", 2)
     world.write(world.a, range(100, 120))
     assert resumed(world.back())[:2] == (Verdict.EXACT, 35)
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> World:
+    """With the mirror's own names: the job left a with 10 records read, and began on b behind as many copies."""
+    return World(tmp_path, "default", b=logged("b", "a.events"), began=10)
+
+
+def test_the_job_resumes_at_the_first_record_that_the_mirror_skipped(named: World) -> None:
+    named.write(named.a, range(20))
+    named.write(named.b, [*range(12), *range(15, 20)])
+    row = named.back()
+    assert resumed(row) == (Verdict.EARLY, 12, 8, 11)
+    assert "the cluster that the job leaves does not have record 12, of 20" in row.detail
+
+
+def test_as_many_copies_as_records_end_the_comparison(named: World) -> None:
+    """Whatever the other cluster says, or keeps."""
+
+    def refuse() -> MemoryLog:
+        pytest.fail("the other cluster is asked")
+
+    named.write(named.a, range(20))
+    named.write(named.b, range(20))
+    assert resumed(named.back(refuse))[:3] == (Verdict.EXACT, 20, 0)
+
+
+def test_skipped_records_are_found_among_ones_that_were_sent_twice(named: World) -> None:
+    named.write(named.a, range(20))
+    named.write(named.b, [*range(12), *range(4, 14), *range(15, 20)])
+    assert resumed(named.back())[:2] == (Verdict.EARLY, 14)
+
+
+def silent(world: World) -> PartitionPlan:
+    def refuse() -> MemoryLog:
+        raise Unreachable("No broker of b answers.")
+
+    return world.back(refuse)
+
+
+def retained(world: World) -> PartitionPlan:
+    world.at(world.b).delete_before(15)
+    return world.back()
+
+
+@pytest.mark.parametrize("asked", [silent, retained])
+def test_copies_that_the_other_cluster_does_not_show_are_counted(
+    named: World, asked: Callable[[World], PartitionPlan]
+) -> None:
+    """Markers of transactions are no records."""
+    named.write(named.a, range(15))
+    named.at(named.a).append_marker(NOW - 999_986)
+    named.write(named.a, range(15, 20))
+    named.write(named.b, range(20))
+    assert resumed(asked(named))[:3] == (Verdict.EXACT, 21, 0)
+
+
+@pytest.mark.parametrize("asked", [silent, retained])
+def test_too_few_of_them_mean_that_all_may_be_unread(named: World, asked: Callable[[World], PartitionPlan]) -> None:
+    named.write(named.a, range(20))
+    named.write(named.b, [*range(12), *range(15, 20)])
+    row = asked(named)
+    assert resumed(row) == (Verdict.EARLY, 10, 10, 9)
+    assert "the job has read 7 copies, of more records, since it left at 10" in row.detail
+
+
+@pytest.mark.parametrize(("sent", "begins"), [(range(100), 100), ([*range(50), *range(60, 100)], 15)])
+def test_the_many_records_behind_those_that_are_compared_are_counted(
+    named: World, sent: Iterable[int], begins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undelivered, "MOST", 5)
+    named.write(named.a, range(100))
+    named.write(named.b, sent)
+    assert named.back().resume_offset == begins
+
+
+def test_half_of_their_numbers_can_be_markers(named: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undelivered, "MOST", 5)
+    for number in range(100):
+        named.write(named.a, [number])
+        named.at(named.a).append_marker(NOW - 1_000_000 + number)
+    named.left = 20
+    named.write(named.b, range(100))
+    assert named.back().finding is Verdict.EXACT
 
 
 def mark(number: int, *, append_time: bool = False) -> Mark:

@@ -27,6 +27,8 @@ class Fault(StrEnum):
     """It delivers nothing in the last seconds before the move."""
     MIRROR_KILLED_TWICE = "mirror killed twice"
     """The second time while it sends again what it had sent before the first."""
+    MIRROR_SET_FORWARD = "mirror set forward"
+    """By its positions, past records that it has not sent."""
     LINK_CUT = "link cut"
     """The mirror's link is slow, then its connections break before its records are acknowledged: it sends again."""
     DRIVER_KILLED = "driver killed"

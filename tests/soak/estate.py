@@ -78,8 +78,12 @@ class Estate:
     """How much the clock of producers and commands is off."""
     gone: set[str] = field(default_factory=set)
     """The records that a cluster had and has lost."""
+    skipped: set[str] = field(default_factory=set)
+    """The records that a mirror left out."""
     mirrors: dict[str, MirrorMaker] = field(default_factory=dict)
     """By the cluster that they read."""
+    _workers: dict[str, str] = field(default_factory=dict)
+    """By the cluster that a mirror reads, the name of its Connect worker."""
     _mirror_numbers: Iterator[int] = field(default_factory=itertools.count)
     _begun: dict[int, tuple[str, float]] = field(default_factory=dict)
     """By process, its command and when it began."""
@@ -142,15 +146,16 @@ class Estate:
             properties=own,
         )
         if at_end:
-            self._begin_at_end(source, target, f"mm2-offset.{name}.internal")
+            target.create_topic(f"mm2-offset.{name}.internal", 1, {"cleanup.policy": "compact"})
+            self._set_to_end(name, source, target)
         self.until_the_end.callback(mirror.kill)
-        self.mirrors[cluster] = mirror.start()
+        self.mirrors[cluster], self._workers[cluster] = mirror.start(), name
 
-    def _begin_at_end(self, source: Broker, target: Broker, topic: str) -> None:
-        """Write the positions of a mirror's Connect worker before it starts."""
+    def _set_to_end(self, name: str, source: Broker, target: Broker) -> None:
+        """Write the positions of a mirror's Connect worker, which does not run."""
         from confluent_kafka import Producer
 
-        target.create_topic(topic, 1, {"cleanup.policy": "compact"})
+        topic = f"mm2-offset.{name}.internal"
         producer = Producer({"bootstrap.servers": target.bootstrap})
         for number, end in source.end_offsets(TOPIC).items():
             where = {"cluster": source.name, "partition": number, "topic": TOPIC}
@@ -169,6 +174,17 @@ class Estate:
     def restart_mirror(self, cluster: str) -> None:
         self.mirrors[cluster].kill()
         self.mirrors[cluster].start()
+
+    def set_mirror_forward(self, records: int) -> None:
+        """The mirror from the active cluster skips records: they are in ``skipped``."""
+        mirror, target = self.mirrors[self.active], self.brokers[OTHER[self.active]]
+        self.delivered(self.active)
+        mirror.kill()
+        before = len(self.produced)
+        self.produce(records)
+        self._set_to_end(self._workers[self.active], self.brokers[self.active], target)
+        mirror.start()
+        self.skipped |= set(self.produced[before:])
 
     def kill_mirror_twice(self, cluster: str, records: int) -> None:
         """Kill the mirror from a cluster, and again once it sends after its restart."""

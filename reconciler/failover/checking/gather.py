@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
@@ -17,9 +16,6 @@ from reconciler.places.common import join_notes
 from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.state.stored import Stored
-
-if TYPE_CHECKING:
-    pass
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
@@ -211,10 +207,8 @@ class JobPartition:
     """A sentence if the store holds no row of any partition of the topic, and the job is not declared new."""
     anchor_lag: int = 0
     """Offsets between the anchor's record and the stored number."""
-    left_at: int | None = None
-    """The offset at which the job left this partition after an earlier stay, by the row that a correction replaces."""
-    unread_from: int | None = None
-    """The offset before which all was processed when the job left this partition last."""
+    left: Left | None = None
+    """Where the job was in this partition when it left it last."""
 
     @property
     def key(self) -> Key:
@@ -223,6 +217,14 @@ class JobPartition:
     @property
     def stored_offset(self) -> int | None:
         return None if self.selected.stored is None or self.fault else self.selected.stored.offset
+
+    @property
+    def read_elsewhere(self) -> int | None:
+        """How many records the job has read of it elsewhere since it left, again ones included; None if not known."""
+        number = self.selected.left
+        if self.left is None or self.left.base is None or number is None:
+            return None
+        return number.number - self.left.base
 
     @property
     def settled(self) -> bool:
@@ -296,7 +298,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
     places = []
     for number in sorted(existing | found.partitions(topic, name)):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
-        selected, left = found.selected(source, destination, cluster.cluster_id), _left(found, destination, cluster)
+        selected = found.selected(source, destination, cluster.cluster_id)
         fault = selected.malformed
         if selected.row is None and fault is None:
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
@@ -316,8 +318,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
                 anchor_lag=selected.older,
-                left_at=left.furthest if left is not None else None,
-                unread_from=left.offset if left is not None else None,
+                left=_left(found, destination, cluster),
             )
         )
     return places

@@ -111,9 +111,9 @@ def _with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
     """
     finding = _with_this_stay(place, finding)
     resume = finding.resume_offset
-    if place.left_at is None or resume is None or resume >= place.left_at:
+    if place.left is None or resume is None or resume >= place.left.furthest:
         return finding
-    more = place.left_at - resume
+    more = place.left.furthest - resume
     done = f"up to {counted(more, 'record')} from there on processed before the job left this cluster"
     at_most = (finding.replay_at_most or 0) + more
     return replace(finding, replay_at_most=at_most, replay_exact=None, detail=f"{finding.detail}; {done}")

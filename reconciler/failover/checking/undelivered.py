@@ -2,21 +2,26 @@
 
 A cluster that fails has records that were not mirrored yet. When it is there again, the mirror turns round and appends
 behind them what the other cluster got meanwhile; so they are before the offset that the job's last record there proves.
-That is so where the mirrors of both directions write to the same topics (``Naming.is_mirrored_back``).
+That is so where the mirrors of both directions write to the same topics (``Naming.is_mirrored_back``). Elsewhere, such
+records are behind it, but for those that the mirror skipped.
 
 - T1  The job has processed the records before the offset where it left (``state.plans``, P3).
 - T2  Behind it, a record that the other cluster has was processed there, or before. The job resumes at the first one
       that the other cluster does not have, and the records behind it count as replay.
 - T3  Without an answer of the other cluster, that is the offset where the job left.
+- T4  Where no mirror back writes to the topic, the job has read as many copies as there are records, unless the mirror
+      skipped some or sent some twice. Equal numbers end the comparison before it begins; and without an answer, or if
+      the other cluster has deleted its copies, as many copies as records are taken for all.
 
 The records are compared one by one, up to ``MOST`` a partition. Delivered records that the job had not read when it
-left come first, undelivered ones behind them. A job that was further behind is not compared beyond ``MOST``.
+left come first, undelivered ones behind them. A job that was further behind is not compared beyond ``MOST``, but its
+records are counted by their numbers.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -86,10 +91,17 @@ class _Front:
 
     at: JobPartition
     question: Question
+    read: int | None
+    """How many copies the job has read elsewhere (T4); None if that is not known, or says nothing."""
+    end: int
     before: Mark | None = None
     marks: Sequence[Mark] = ()
+    is_cut: bool = False
+    """There are more records than ``marks``."""
     done: int = 0
     lacks: bool = False
+    is_untold: bool = False
+    """The other cluster does not say whether it had them."""
 
     def found(self, copies: Sequence[Mark] | None) -> None:
         """Go on by the records that the other log has from the copy of the next one on; None: it has no copy."""
@@ -100,6 +112,26 @@ class _Front:
     @property
     def is_open(self) -> bool:
         return not self.lacks and self.done < len(self.marks)
+
+    @property
+    def left(self) -> int:
+        assert self.at.left is not None
+        return self.at.left.offset
+
+    @property
+    def is_short(self) -> bool:
+        """True if the job has read fewer copies than there are records (T4).
+
+        Records that were not read are counted by their numbers. Where numbers are missing between those that were, up
+        to half of all can be markers: each transaction has a record.
+        """
+        if self.read is None:
+            return False
+        count, numbers = len(self.marks), self.end - self.marks[0].offset
+        if self.is_cut and not self.at.compacted:
+            has_markers = self.marks[-1].offset - self.marks[0].offset >= count
+            count = max(count, numbers // 2 if has_markers else numbers)
+        return self.read < count
 
 
 def in_order(marks: Sequence[Mark], copies: Sequence[Mark]) -> int:
@@ -126,10 +158,10 @@ def find_undelivered(
     found: Mapping[Key, Found],
 ) -> dict[Key, Found]:
     """The findings of jobs that come back which begin earlier than proven (T2, T3). Raises as ``outside.reader``."""
-    fronts = {at.key: _Front(at, questions[at.key]) for at in places if _comes_back(config, at, found)}
+    fronts = {at.key: front for at in places if (front := _front(config, at, questions, found)) is not None}
     if not fronts:
         return {}
-    _read(outside, fronts, found, here)
+    _read(outside, fronts, here)
     asked = {key: front for key, front in fronts.items() if front.marks}
     why = _compare(outside, asked) if asked else ""
     held = {}
@@ -139,51 +171,73 @@ def find_undelivered(
     return held
 
 
-def _comes_back(config: Config, at: JobPartition, found: Mapping[Key, Found]) -> bool:
-    """True if the partition's resume point is behind the offset where the job left it."""
-    if at.job.moved or at.unread_from is None or at.key not in found:
-        return False
+def _front(
+    config: Config, at: JobPartition, questions: Mapping[Key, Question], found: Mapping[Key, Found]
+) -> _Front | None:
+    """Of a partition whose resume point is behind the offset where the job left it; None if nothing can be missing."""
+    end = found[at.key].finding.resume_offset if at.key in found else None
+    if at.job.moved or at.left is None or end is None or end <= at.left.offset:
+        return None
     naming, clusters = config.topics.naming, (config.here, config.there)
     stream = naming.by_name(at.job.streams, config.there).get(at.destination.topic)
-    if stream is None or not naming.is_mirrored_back(stream, clusters):
-        return False
-    resume = found[at.key].finding.resume_offset
-    return resume is not None and at.unread_from < resume
+    if stream is None:
+        return None
+    if naming.is_mirrored_back(stream, clusters):
+        return _Front(at, questions[at.key], None, end)
+    if stream.origin != config.there or at.read_elsewhere == end - at.left.offset:
+        return None
+    return _Front(at, questions[at.key], at.read_elsewhere, end)
 
 
-def _read(outside: Outside, fronts: Mapping[Key, _Front], found: Mapping[Key, Found], here: ClusterInfo) -> None:
+def _read(outside: Outside, fronts: Mapping[Key, _Front], here: ClusterInfo) -> None:
     most = min(MOST, max(LEAST, TOTAL // len(fronts)))
     inquiries = {}
     for key, front in fronts.items():
-        left, end = front.at.unread_from, found[key].finding.resume_offset
-        assert left is not None
-        assert end is not None
         names = (front.at.job.identity, here.cluster_id, front.at.topic_id)
-        inquiries[key] = Inquiry(key[1], partial(_marks, max(0, left - BEFORE), end, BEFORE + most, names))
+        search = partial(_marks, max(0, front.left - BEFORE), front.end, BEFORE + most + 1, names)
+        inquiries[key] = Inquiry(key[1], search)
     settings = EngineSettings(on_progress=outside.on_progress)
     for key, answer in engine.run(outside.reader, inquiries, clock=outside.monotonic, settings=settings).found.items():
         front, marks = fronts[key], answer.finding
-        first = sum(mark.offset < (front.at.unread_from or 0) for mark in marks)
+        first = sum(mark.offset < front.left for mark in marks)
         front.before, front.marks = (marks[first - 1] if first else None), marks[first:][:most]
+        front.is_cut = len(marks) - first > most
 
 
 def _compare(outside: Outside, fronts: Mapping[Key, _Front]) -> str:
     """Look for the records on the other cluster. Why that could not be done, in words; then none is known there."""
     if outside.open_left is None:
-        return "the cluster that the job leaves was not asked"
+        return _untold(fronts, "the cluster that the job leaves was not asked")
     try:
         with closing(outside.open_left()) as there:
             topics = there.describe(sorted({front.at.source.topic for front in fronts.values()}))
+            _set_untold(there, topics, fronts.values())
             for _ in range(ROUNDS):
                 still = {key: front for key, front in fronts.items() if front.is_open}
                 if not still:
                     break
                 _ask(there, topics, still)
     except ReconcilerError as error:
-        for front in fronts.values():
-            front.done, front.lacks = 0, True
-        return f"the cluster that the job leaves does not say which it has ({error.message.rstrip('.')})"
+        why = f"the cluster that the job leaves does not say which it has ({error.message.rstrip('.')})"
+        return _untold(fronts, why)
     return ""
+
+
+def _untold(fronts: Mapping[Key, _Front], why: str) -> str:
+    for front in fronts.values():
+        front.done, front.lacks, front.is_untold = 0, True, True
+    return why
+
+
+def _set_untold(there: LogReader, topics: ClusterInfo, fronts: Iterable[_Front]) -> None:
+    """Of the partitions whose copies are counted, those of which the other log no longer has all copies."""
+    counted = [front for front in fronts if front.read is not None]
+    infos = {at: topics.topics[at.topic] for front in counted if (at := front.at.source).topic in topics.topics}
+    starts = there.log_starts([at for at, info in infos.items() if info.has(at.partition)])
+    for front in counted:
+        at, left = front.at.source, front.at.left
+        first = 0 if left is None or left.base is None else max(0, left.base)
+        front.lacks = front.is_untold = at not in starts or starts[at] > first or bool(infos[at].compacted)
 
 
 def _ask(there: LogReader, topics: ClusterInfo, fronts: Mapping[Key, _Front]) -> None:
@@ -240,20 +294,26 @@ def _marks(first: int, end: int | None, most: int, names: Names) -> Search[list[
 
 def _finding(front: _Front, finding: Finding, why: str) -> Finding | None:
     """The finding that begins at the first record which the other cluster lacks; None if it has them."""
-    if not front.lacks and not front.is_open:
+    has_all = not front.lacks and not front.is_open
+    by_count = front.read is not None and (front.is_untold or has_all)
+    if not front.is_short if by_count else has_all:
         return None
-    first = front.marks[front.done]
     before = front.marks[front.done - 1] if front.done else front.before
-    assert finding.resume_offset is not None
-    more = finding.resume_offset - first.offset
-    at_ms = first.anchor.timestamp_ms
+    if has_all:
+        assert before is not None
+        first, at_ms = before.offset + 1, None
+    else:
+        first, at_ms = front.marks[front.done].offset, front.marks[front.done].anchor.timestamp_ms
+    more = front.end - first
     of = "" if at_ms is None else f", of {stamp(at_ms)}"
-    what = why or f"the cluster that the job leaves does not have record {first.offset:,}{of}"
+    what = why or f"the cluster that the job leaves does not have record {first:,}{of}"
+    if by_count:
+        what = f"the job has read {front.read:,} copies, of more records, since it left at {front.left:,}"
     detail = f"{what}: it and what follows may be unread, so the job resumes there, {counted(more, 'offset')} earlier"
     return replace(
         finding,
         verdict=max(Verdict.EARLY, finding.verdict),
-        resume_offset=first.offset,
+        resume_offset=first,
         replay_at_most=(finding.replay_at_most or 0) + more,
         replay_exact=None,
         record_offset=before.offset if before else None,
