@@ -186,3 +186,12 @@ def test_numbers_of_a_topic_that_was_made_anew_do_not_count(
     }
     config = located(two, two.chosen("clicks"), {"clicks": lives("b")}, "a", {"clicks": plans})
     assert [each.furthest for each in config.jobs[0].left.values()] == [furthest]
+
+
+def test_what_it_has_read_elsewhere_since_is_counted_through_all_its_stays_there(two: Config) -> None:
+    """It begins at 5 each time: 20 records, then 7 up to its number 12."""
+    plans = {1: left("a", "b", 3), 2: left("a", "b", 40), 3: left("b", "b", 25)}
+    config = located(two, two.chosen("clicks"), {"clicks": lives("b")}, "a", {"clicks": plans})
+    (found,) = config.jobs[0].left.values()
+    assert found.base is not None
+    assert 12 - found.base == 20 + 7
