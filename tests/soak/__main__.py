@@ -13,7 +13,7 @@ from pathlib import Path
 from reconciler.artifacts import kafka_jars
 from tests.demo.lab.kafka import Policy
 from tests.demo.lab.servers.postgresql import PostgresServer
-from tests.soak.choices import moves
+from tests.soak.choices import mirror, moves
 from tests.soak.estate import Estate, SoakFailed
 from tests.soak.jobs import Jobs
 from tests.soak.story import Soak
@@ -27,7 +27,7 @@ def soak(folder: Path, seed: int, count: int, policy: Policy, *, with_faults: bo
         sink, state = (stack.enter_context(PostgresServer(folder / name)) for name in ("sink", "state"))
         jobs = Jobs(folder, sink.url())
         stack.callback(jobs.close)
-        story = Soak(Estate(folder, kafka_jars(lambda _: None), state, stack, policy), jobs)
+        story = Soak(Estate(folder, kafka_jars(lambda _: None), state, stack, policy, mirror(seed)), jobs)
         stack.callback(story.close)
         story.begin()
         for line in story.play(moves(seed, count, with_faults=with_faults)):

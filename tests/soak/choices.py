@@ -72,6 +72,18 @@ class Fault(StrEnum):
     """A job's numbers are given back after its hook has written them, and it is moved again."""
 
 
+class Mirror(StrEnum):
+    """How the mirrors of a run work."""
+
+    USUAL = "usual"
+    NO_SYNCS = "no offset syncs"
+    EXACTLY_ONCE = "exactly once"
+
+
+def mirror(seed: int) -> Mirror:
+    return random.Random(f"{seed}/mirror").choice(list(Mirror))
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """One move. ``delay``: where between 0 and 1 of its usual time a command is killed."""

@@ -23,12 +23,13 @@ from tests.spark.sessions import local_session
 
 IDS = f"cast(filter(headers, h -> h.key = '{ID}')[0].value as string) as id"
 PER_BATCH = "150"
-GIVES_UP = {
+READING = {
+    "kafka.isolation.level": "read_committed",
     "kafkaConsumer.pollTimeoutMs": "10000",
     "kafka.request.timeout.ms": "9000",
     "kafka.default.api.timeout.ms": "10000",
 }
-"""Else a query or a batch whose cluster is dead ends after minutes when it is stopped."""
+"""Without the three times, a query or a batch whose cluster is dead ends minutes after it is stopped."""
 SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
 """Batches of a hundred records are not worth a compiler's time."""
 
@@ -68,7 +69,7 @@ class Driver:
 
     def _ids(self, own: Job) -> Any:
         """The ids of a batch's records, in one task."""
-        frame = own.read(self._spark, {**GIVES_UP, "maxOffsetsPerTrigger": PER_BATCH})
+        frame = own.read(self._spark, {**READING, "maxOffsetsPerTrigger": PER_BATCH})
         return frame.selectExpr(IDS).where("id is not null").coalesce(1)
 
     def _into(self, form: str, folder: Path, own: Job) -> Callable[[], None]:
@@ -130,7 +131,7 @@ class Driver:
                 bootstrap_servers=own.start.bootstrap_servers,
                 store=f"sqlite:///{self._folder}/ranges.db",
                 caps=Caps(per_run=int(PER_BATCH)),
-                options=GIVES_UP,
+                options=READING,
                 id=f"header:{ID}",
                 job=own,
             )

@@ -21,6 +21,7 @@ from reconciler.state.store import open_state
 from tests import ROOT
 from tests.demo.lab.kafka import MirrorMaker, Policy
 from tests.demo.lab.servers.postgresql import PASSWORD, USER, PostgresServer
+from tests.soak.choices import Mirror
 from tests.soak.counting import Place
 from tests.soak.damage import Disk, cut_back
 from tests.soak.link import LIES, CutLink
@@ -38,6 +39,11 @@ _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkp
 
 
 _MIRROR = {"sync.group.offsets.enabled": "false", "tasks.max": "2"}
+_NO_SYNCS = {  # MirrorMaker refuses its source connector if a setting of the syncs' topic is left (KIP-1031)
+    "emit.offset-syncs.enabled": "false",
+    "emit.checkpoints.enabled": "false",
+    "offset-syncs.topic.replication.factor": "",
+}
 
 
 class SoakFailed(AssertionError):
@@ -64,6 +70,7 @@ class Estate:
     state: PostgresServer
     until_the_end: ExitStack
     policy: Policy = "default"
+    mirror: Mirror = Mirror.USUAL
     active: str = "a"
     produced: list[str] = field(default_factory=list)
     partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys("ab", PARTITIONS))
@@ -135,6 +142,11 @@ class Estate:
         source, target = self.brokers[cluster], self.brokers[OTHER[cluster]]
         name = f"{cluster}-{next(self._mirror_numbers)}"
         own = {**_MIRROR, f"{target.name}.bootstrap.servers": self.links[target.name].address}
+        if self.mirror is Mirror.NO_SYNCS:
+            own |= _NO_SYNCS
+        elif self.mirror is Mirror.EXACTLY_ONCE:  # its workers tell each other to begin (KIP-710)
+            own |= {f"{target.name}.exactly.once.source.support": "enabled"}
+            own |= {"dedicated.mode.enable.internal.rest": "true", "listeners": f"http://{HOST}:{free_ports(1)[0]}"}
         mirror = MirrorMaker(
             source,
             target,

@@ -78,6 +78,7 @@ class Soak:
             yield {
                 "move": move.number,
                 "policy": self.estate.policy,
+                "mirror": self.estate.mirror,
                 "to": move.to,
                 "loss": move.loss,
                 "faults": list(move.faults),

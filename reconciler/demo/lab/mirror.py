@@ -21,7 +21,7 @@ class MirrorMaker:
     The clusters' names are the aliases: topic ``t`` of cluster ``a`` becomes ``a.t``. Two mirrors into one target from
     sources of one alias are one Connect cluster, also one after the other: the second starts with the first one's
     connectors. With a ``connect`` name it has a group and topics of its own. ``properties`` override or add lines of
-    the configuration file. ``detached``: it outlives this process.
+    the configuration file; an empty one removes its line. ``detached``: it outlives this process.
     """
 
     def __init__(
@@ -137,4 +137,4 @@ class MirrorMaker:
             settings[f"{b}.group.id"] = f"{self._connect}-mm2"
             for kind in ("config", "offset", "status"):
                 settings[f"{b}.{kind}.storage.topic"] = f"mm2-{kind}.{self._connect}.internal"
-        return {**settings, **self._properties}
+        return {name: value for name, value in {**settings, **self._properties}.items() if value}
