@@ -19,10 +19,13 @@ def tables(texts: Iterable[str]) -> str:
     moves = [move for run in played for move in run]
     policies = sorted({move["policy"] for move in moves})
     rows = [HEAD, *(_row(policy, [run for run in played if run and run[0]["policy"] == policy]) for policy in policies)]
-    kinds = Counter(kind for move in moves for kind in (f"cluster {move['loss']}", *move["faults"]))
+    kinds = Counter(
+        kind for move in moves for kind in (f"cluster {move['loss']}", f"mirrors {move['mirror']}", *move["faults"])
+    )
     faults = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     missed = sum(len(move.get("missed", ())) for move in moves)
-    return f"{_table(rows)}\nMoves by how the cluster was left, and by fault: {faults}. Missed: {missed}.\n"
+    head = "Moves by how the cluster was left, by the mirrors, and by fault"
+    return f"{_table(rows)}\n{head}: {faults}. Missed: {missed}.\n"
 
 
 def _row(policy: str, runs: Sequence[Sequence[dict[str, Any]]]) -> tuple[str, ...]:
