@@ -132,7 +132,9 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         and end.resume_offset is not None
         and end.resume_offset >= start.resume_offset
     ):
-        return replace(end, no_rows=end.no_rows and start.no_rows)
+        has_records = end.resume_offset > start.resume_offset or end.finding is Verdict.EXACT
+        found = end if has_records else replace(_empty(start, end, end.stored_offset), finding=end.finding)
+        return replace(found, no_rows=end.no_rows and start.no_rows)
     return _empty(start, end, end.stored_offset)
 
 

@@ -119,6 +119,12 @@ class _Front:
         return self.at.left.offset
 
     @property
+    def furthest(self) -> int:
+        """The offsets before it count as processed in an earlier stay here (``rows``)."""
+        assert self.at.left is not None
+        return self.at.left.furthest
+
+    @property
     def is_short(self) -> bool:
         """True if the job has read fewer copies than there are records (T4).
 
@@ -314,7 +320,7 @@ def _finding(front: _Front, finding: Finding, why: str) -> Finding | None:
         finding,
         verdict=max(Verdict.EARLY, finding.verdict),
         resume_offset=first,
-        replay_at_most=(finding.replay_at_most or 0) + more,
+        replay_at_most=(finding.replay_at_most or 0) + max(0, front.end - max(first, front.furthest)),
         replay_exact=None,
         record_offset=before.offset if before else None,
         record_fingerprint=before.content if before else None,
