@@ -55,6 +55,7 @@ class World:
     a: MemoryLog = field(default_factory=lambda: logged("a"))
     b: MemoryLog = field(default_factory=lambda: logged("b"))
     left: int = 10
+    furthest: int = 10
     began: int | None = None
 
     def write(self, log: MemoryLog, numbers: Iterable[int]) -> None:
@@ -83,11 +84,18 @@ class World:
         store = MemoryStore(str(self.folder))
         stored = StoredOffset(last.offset + 1, own, NOW)
         store.write(GROUP, [Change(TopicPartition(self.stored_as, 0), None, stored)], reason="", now_ms=NOW)
-        left = Left(self.left, self.left, None, self.began)
+        left = Left(self.left, self.furthest, None, self.began)
         job = replace(config.jobs[0], group=GROUP, moved=False, left={EVENTS: left})
         config = replace(config, jobs=(job,))
         outside = Outside(self.a, lambda _: store, lambda: 0.0, lambda: NOW, open_left=open_left or (lambda: self.b))
         return config, outside
+
+
+def silent(world: World) -> PartitionPlan:
+    def refuse() -> MemoryLog:
+        raise Unreachable("No broker of b answers.")
+
+    return world.back(refuse)
 
 
 @pytest.fixture
@@ -149,13 +157,19 @@ def test_records_that_the_mirror_sent_twice_are_there(world: World) -> None:
 
 
 def test_without_an_answer_of_the_other_cluster_the_job_resumes_where_it_left(world: World) -> None:
-    def refuse() -> MemoryLog:
-        raise Unreachable("No broker of b answers.")
-
     world.write(world.a, range(100, 120))
-    row = world.back(refuse)
+    row = silent(world)
     assert resumed(row) == (Verdict.EARLY, 10, 25, 9)
     assert "does not say which it has (No broker of b answers)" in row.detail
+
+
+@pytest.mark.parametrize(("furthest", "again"), [(14, 25), (40, 30)])
+def test_what_an_earlier_stay_may_have_processed_there_is_counted_once(world: World, furthest: int, again: int) -> None:
+    """It may have processed all before ``furthest``; the job has come as far as 35 since."""
+    world.furthest = furthest
+    world.write(world.a, range(100, 120))
+    row = silent(world)
+    assert (row.resume_offset, row.replay_at_most) == (10, again)
 
 
 def test_a_topic_that_the_other_cluster_has_no_more_tells_nothing(world: World) -> None:
@@ -199,13 +213,6 @@ def test_skipped_records_are_found_among_ones_that_were_sent_twice(named: World)
     named.write(named.a, range(20))
     named.write(named.b, [*range(12), *range(4, 14), *range(15, 20)])
     assert resumed(named.back())[:2] == (Verdict.EARLY, 14)
-
-
-def silent(world: World) -> PartitionPlan:
-    def refuse() -> MemoryLog:
-        raise Unreachable("No broker of b answers.")
-
-    return world.back(refuse)
 
 
 def retained(world: World) -> PartitionPlan:

@@ -182,7 +182,7 @@ class Soak:
         self.jobs.stop_all()
         self._end_tracking()
         if move.loss is not Loss.KILLED:
-            estate.run("track", "--job", GROUP, "--once")
+            estate.run("track", "--once")  # as the runbook has it
         if self._waits(move):
             mirror.process.resume()
         else:
