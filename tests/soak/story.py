@@ -171,13 +171,16 @@ class Soak:
 
     def _leave(self, move: Move) -> None:
         estate, mirror = self.estate, self.estate.mirrors[self.estate.active]
+        is_away = Fault.STATE_AWAY in move.faults
         if move.loss is Loss.PLANNED:
+            if is_away:
+                estate.state.start()  # no range is read without it
             self._drained()
             estate.delivered(estate.active)
         elif move.loss is Loss.KILLED:
             time.sleep(2 * move.delay)
             estate.brokers[estate.active].kill()
-        if Fault.STATE_AWAY in move.faults:
+        if is_away and move.loss is not Loss.PLANNED:
             estate.state.start()
         self.jobs.stop_all()
         self._end_tracking()
