@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -331,8 +331,9 @@ class Estate:
     def config(self) -> Path:
         return self.folder / ("lying.toml" if self.lies else "reconciler.toml")
 
-    def configure(self, jobs: Mapping[str, str]) -> None:
-        """``jobs``: their settings of the place and the sink."""
+    def configure(self, jobs: Mapping[str, str], without_sink: Collection[str] = ()) -> None:
+        """``jobs``: their settings of the place and the sink. ``without_sink``: jobs whose sink is not asked."""
+        jobs = {name: _without_sink(text) if name in without_sink else text for name, text in jobs.items()}
         for self.lies in (True, False):
             addresses = {
                 name: self.lying[name].address if self.lies else each.bootstrap for name, each in self.brokers.items()
@@ -412,3 +413,7 @@ class Estate:
             running.communicate()
             return True
         return False
+
+
+def _without_sink(settings: str) -> str:
+    return "\n".join(line for line in settings.splitlines() if not line.startswith("sink = "))

@@ -50,7 +50,7 @@ class Soak:
     operator: Operator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.operator = Operator(self.estate)
+        self.operator = Operator(self.estate, self.jobs.settings())
 
     def begin(self) -> None:
         """Both clusters with a copy on the other one, the state store, and all jobs at home."""
@@ -83,6 +83,7 @@ class Soak:
                 "loss": move.loss,
                 "faults": list(move.faults),
                 "accepted": list(self.operator.accepted),
+                "without_sink": self.operator.without_sink,
                 "missed": self.operator.missed,
                 "produced": len(self.estate.produced),
                 "jobs": self._count(move),

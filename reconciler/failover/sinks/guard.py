@@ -257,8 +257,9 @@ def _repeated(at: QueryState) -> tuple[SinkOutcome, str]:
         return (
             SinkOutcome.DOUBLES,
             f"it has batch {at.begun}, whose end is not proven: at most {at.again.of_batch:,} of its records would be "
-            "written again. Set the offset behind its last record by hand, with --set; an anchor for it is kept if "
-            "track runs while the job does",
+            "written again. Set the offset behind its last record by hand, with --set; or leave sink out of the "
+            "configuration for this one start, and they come twice; an anchor for it is kept if track runs while the "
+            "job does",
         )
     return SinkOutcome.TAKEN, f"it has batch {at.begun}, which is repeated up to the same end and dropped"
 
