@@ -344,6 +344,7 @@ class Estate:
         text = "".join(f'[clusters.{name}]\nbootstrap_servers = "{each}"\n' for name, each in addresses.items())
         store = f"postgresql://{USER}:${{{SECRET}}}@{self.state.host}/postgres"
         text += f'[topics]\npolicy = "{self.policy}"\n[state]\nstore = "{store}"\n'
+        text += '[search]\nmax_disorder = "1h"\n'  # clocks jump
         origins = "" if self.one_name else 'origins = ["a", "b"]\n'
         for name, place in jobs.items():
             text += f'[[jobs]]\nname = "{name}"\nhome = "a"\ntopics = ["{TOPIC}"]\n{origins}new = "earliest"\n{place}\n'
