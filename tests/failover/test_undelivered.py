@@ -241,6 +241,14 @@ def test_too_few_of_them_mean_that_all_may_be_unread(named: World, asked: Callab
     assert "the job has read 7 copies, of more records, since it left at 10" in row.detail
 
 
+def test_copies_that_were_all_compared_are_not_counted(named: World) -> None:
+    """A person has set the number on b behind two of them."""
+    named.write(named.a, range(20))
+    named.write(named.b, range(20))
+    named.began = 12
+    assert resumed(named.back())[:3] == (Verdict.EXACT, 20, 0)
+
+
 @pytest.mark.parametrize(("sent", "begins"), [(range(100), 100), ([*range(50), *range(60, 100)], 15)])
 def test_the_many_records_behind_those_that_are_compared_are_counted(
     named: World, sent: Iterable[int], begins: int, monkeypatch: pytest.MonkeyPatch

@@ -301,8 +301,9 @@ def _marks(first: int, end: int | None, most: int, names: Names) -> Search[list[
 def _finding(front: _Front, finding: Finding, why: str) -> Finding | None:
     """The finding that begins at the first record which the other cluster lacks; None if it has them."""
     has_all = not front.lacks and not front.is_open
-    by_count = front.read is not None and (front.is_untold or has_all)
-    if not front.is_short if by_count else has_all:
+    by_count = front.read is not None and (front.is_untold or (has_all and front.is_cut))
+    is_missing = front.is_short if by_count else not has_all
+    if not is_missing:
         return None
     before = front.marks[front.done - 1] if front.done else front.before
     if has_all:
